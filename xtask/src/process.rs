@@ -55,8 +55,8 @@ pub fn cargo(arguments: &[&str]) -> Command {
 pub fn plain_cargo(arguments: &[&str]) -> Command {
     let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments);
-    // Who started this program told it its package. Build scripts look at that (ring's does), and what is built here and what a
-    // person or a test builds would be compiled again for each other.
+    // The process that started this program set the variables of its package. Build scripts look at them (ring's does), so
+    // what is built here and what a person or a test builds would be compiled again for each other.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {

@@ -83,7 +83,7 @@ pub struct AgentRunSpec {
     /// What the agent is to do: a text, or an object `{mode, tool, parameters}` for a skill that leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
-    /// What the agent is told before the task.
+    /// Text for the agent, before the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::LONG_TEXT))]
     pub system_prompt: Option<String>,

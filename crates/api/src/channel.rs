@@ -71,7 +71,7 @@ pub struct AccessControl {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::NAMES), inner(length(max = limits::WORD)))]
     pub allowed_chats: Vec<String>,
-    /// What the others are told.
+    /// The answer to the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::SHORT_TEXT))]
     pub deny_message: Option<String>,

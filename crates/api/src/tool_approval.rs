@@ -113,7 +113,7 @@ pub struct ToolApprovalStatus {
     /// When.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Time>,
-    /// Why, in their words. The agent is told.
+    /// Why, in their words. The agent reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::SHORT_TEXT))]
     pub reason: Option<String>,

@@ -106,8 +106,8 @@ mod tests {
                     let floor = floor(&Guarantee::ALL, platform);
                     let missing = floor.describe_missing(OURS, Some(&isolation));
                     assert_eq!(missing.is_none(), holds, "{guarantee}: {word}, {missing:?}");
-                    let told = missing.is_none_or(|message| message.contains(guarantee.as_str()));
-                    assert!(told, "{guarantee}");
+                    let is_missing = missing.is_none_or(|message| message.contains(guarantee.as_str()));
+                    assert!(is_missing, "{guarantee}");
                 }
             }
         }

@@ -168,7 +168,7 @@ impl Session {
                 let answer = self.run_api.post::<SubrunsAnswer>(path::SUBRUNS, &request).await;
                 let answer = answer.map_err(api_refusal)?;
                 let text = serde_json::to_string(&answer)
-                    .map_err(|_| refusal(RefusalCode::Unknown, "the answer cannot be told"))?;
+                    .map_err(|_| refusal(RefusalCode::Unknown, "the answer cannot be serialised"))?;
                 let (text, _) = fit_bytes(text, most);
                 Ok(ToolAnswer::Text { text })
             }
@@ -186,9 +186,9 @@ impl Session {
         limit: Duration,
         most: usize,
     ) -> Result<ToolAnswer, Refusal> {
-        let told = timeout(limit, self.run_api.post::<TextAnswer>(path, request)).await;
-        let told = told.map_err(|_| api_refusal(RunApiError::Lost))?;
-        let (text, _) = fit_bytes(told.map_err(api_refusal)?.text, most);
+        let answer = timeout(limit, self.run_api.post::<TextAnswer>(path, request)).await;
+        let answer = answer.map_err(|_| api_refusal(RunApiError::Lost))?;
+        let (text, _) = fit_bytes(answer.map_err(api_refusal)?.text, most);
         Ok(ToolAnswer::Text { text })
     }
 }
@@ -269,9 +269,7 @@ fn complete_execution(executed: Execution, most: usize, logs: &str) -> Completed
             nothing(failed(&message), RefusalCode::Unavailable, &message)
         }
         Execution::StoppedByOther { claimed } => {
-            let message = format!(
-                "the skill's executor has been told to leave, by something else than the end of the run; see `{logs}`"
-            );
+            let message = format!("the skill's executor was asked to exit before the end of the run; see `{logs}`");
             nothing(failed(&message), maybe(claimed), &message)
         }
         Execution::Restarted => {

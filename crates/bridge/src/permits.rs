@@ -93,7 +93,7 @@ impl Session {
         let permit = self.permits.lock().remove(&number);
         if let Some(permit) = permit {
             permit.expiry.abort();
-            let outcome = Outcome::Failed { why: "the agent never said what came of it".to_owned() };
+            let outcome = Outcome::Failed { why: "the agent did not report the outcome".to_owned() };
             self.finish_action(number, outcome, OutputSize::default(), None);
         }
     }

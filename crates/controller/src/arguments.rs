@@ -222,7 +222,7 @@ impl Arguments {
 impl PodArguments {
     fn plan_settings(&self) -> PlanSettings {
         let defaults = PlanSettings::default();
-        let image = |told: &Option<String>, ours: ImageRef| told.as_deref().map_or(ours, ImageRef::new);
+        let image = |given: &Option<String>, ours: ImageRef| given.as_deref().map_or(ours, ImageRef::new);
         PlanSettings {
             images: Images {
                 agent: image(&self.agent_image, defaults.images.agent),

@@ -47,8 +47,8 @@ impl Context {
     pub fn new(
         client: Client,
         settings: Settings,
-        world: Caches,
-        surroundings: watch::Receiver<Option<Arc<ClusterInfo>>>,
+        caches: Caches,
+        cluster_info: watch::Receiver<Option<Arc<ClusterInfo>>>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
@@ -57,8 +57,8 @@ impl Context {
             client,
             index: Arc::new(RunIndex::new(settings.max_active_runs, settings.namespace_weights.clone())),
             settings: Arc::new(settings),
-            caches: world,
-            cluster_info: surroundings,
+            caches,
+            cluster_info,
             own_writes: Arc::default(),
             plans: Arc::default(),
             pod_rejections: Arc::default(),

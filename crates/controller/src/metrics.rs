@@ -211,9 +211,9 @@ impl Metrics {
     }
 
     /// All metrics in the text format of OpenMetrics. Runs are counted now, from the cache.
-    pub fn to_text(&self, world: Option<&Caches>) -> String {
-        if let Some(world) = world {
-            self.count_runs(world.runs.state().iter().map(AsRef::as_ref));
+    pub fn to_text(&self, caches: Option<&Caches>) -> String {
+        if let Some(caches) = caches {
+            self.count_runs(caches.runs.state().iter().map(AsRef::as_ref));
         }
         let mut text = String::new();
         // Writing to a String does not fail.

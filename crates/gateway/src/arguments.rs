@@ -198,7 +198,7 @@ impl ServeArguments {
                 Err(wrong("--kubeconfig says how to reach a cluster, and --plans serves none", "leave one of them out"))
             }
             (None, true) if self.records.is_some() => Err(wrong(
-                "--records keeps reports as files, and in a cluster they are kept there",
+                "--records stores reports as files, and in a cluster they are stored there",
                 "leave --records out",
             )),
             (Some(directory), false) => Ok(RunSource::Plans(directory)),
@@ -319,7 +319,7 @@ mod tests {
             ),
             (
                 &["--kubernetes", "--records", "r"],
-                "--records keeps reports as files, and in a cluster they are kept there",
+                "--records stores reports as files, and in a cluster they are stored there",
             ),
         ] {
             assert_eq!(chosen(wrong), Err(expected.to_owned()));

@@ -206,12 +206,12 @@ pub fn run_api(data: &[u8]) {
             assert_eq!(report.check(), Ok(()));
             let plan = digest_canonical("fuzz", b"plan");
             let nothing = ReportCursor::start(plan.clone());
-            if let Ok(ReportStep::Next { cursor: kept, receipts }) = check_report(&nothing, &report) {
+            if let Ok(ReportStep::Next { cursor, receipts }) = check_report(&nothing, &report) {
                 let lines = report.receipts.iter().map(String::as_str);
                 let verified = verify(lines, &plan, Some(&report.head));
                 assert!(verified.is_ok_and(|verified| verified.receipts == receipts));
-                assert_eq!((kept.reports, kept.receipts), (1, receipts.len() as u64));
-                assert_eq!(check_report(&kept, &report), Ok(ReportStep::Duplicate));
+                assert_eq!((cursor.reports, cursor.receipts), (1, receipts.len() as u64));
+                assert_eq!(check_report(&cursor, &report), Ok(ReportStep::Duplicate));
                 assert!(check_report(&nothing, &report) != Ok(ReportStep::Duplicate));
             }
         }

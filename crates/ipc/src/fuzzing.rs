@@ -3,7 +3,7 @@
 //! They have three callers: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make test`,
 //! and a debugging session for a finding. Each one states a property and panics when it does not hold.
 
-#![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
+#![expect(clippy::expect_used, reason = "a broken property panics, as in a test")]
 
 use std::time::Duration;
 

@@ -348,7 +348,7 @@ impl Inbox {
                     let whole = self.settings.max_timeout + self.settings.lease_grace;
                     whole.saturating_sub(age(volume::changed_at(&claim)))
                 }
-                // It was claimed and is not any more, while the request still exists: that does not tell whether it
+                // It was claimed and is not any more, while the request still exists: that does not show whether it
                 // ran. Take the claim, so that no executor runs it now, and report it.
                 Ok(None) => match self.volume.create_marker(&names::claim(id)) {
                     Ok(_) => Duration::ZERO,

@@ -431,12 +431,12 @@ impl Report {
         if line > MAX_TRANSCRIPT_LINE || all > MAX_TRANSCRIPT {
             return Err(ReportError::Transcript);
         }
-        let said = match &self.ending {
-            Some(AgentEnd::Answered { text: said }) => said,
-            Some(AgentEnd::Failed { error: said } | AgentEnd::Crashed { known: said }) => said,
+        let result = match &self.ending {
+            Some(AgentEnd::Answered { text: result }) => result,
+            Some(AgentEnd::Failed { error: result } | AgentEnd::Crashed { known: result }) => result,
             Some(AgentEnd::NeverCame | AgentEnd::TimedOut | AgentEnd::Stopped) | None => "",
         };
-        if said.len() > MAX_RESULT {
+        if result.len() > MAX_RESULT {
             return Err(ReportError::Result);
         }
         if self.ending.is_some() != (self.phase == BridgePhase::Ended) {

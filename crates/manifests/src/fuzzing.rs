@@ -1,7 +1,7 @@
 //! The bodies of the fuzz targets of this crate; `make fuzz` and the tests call them. The same module of
 //! `sympozium-exec` documents their use.
 
-#![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
+#![expect(clippy::expect_used, reason = "a broken property panics, as in a test")]
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -111,8 +111,8 @@ fn check_pack(document: &Node, file: Option<&RawFile>) {
     }
     let yaml = serde_saphyr::to_string(&pack).expect("a pack is YAML");
     let again = load(&yaml, &mut Budget::default());
-    let told: Vec<_> = again.problems.items.iter().filter(|problem| problem.severity == Severity::Error).collect();
-    assert!(told.is_empty(), "{told:?} in:\n{yaml}");
+    let errors: Vec<_> = again.problems.items.iter().filter(|problem| problem.severity == Severity::Error).collect();
+    assert!(errors.is_empty(), "{errors:?} in:\n{yaml}");
     let read: Vec<SkillPack> = again
         .documents
         .iter()

@@ -249,20 +249,20 @@ fn the_use_of_every_unused_field_is_told() {
         for kind in row.kinds().iter().filter(|kind| **kind != "SympoziumInstance") {
             let object = used.iter().find(|object| kind_of(object) == *kind);
             let object = object.unwrap_or_else(|| panic!("an example of {kind}"));
-            let said = match *kind {
+            let findings = match *kind {
                 "AgentRun" => scenes::run_warnings(object),
                 _ => object_findings(object),
             };
             let expected = (is_told, row.field.to_owned());
-            assert!(said.contains(&expected), "{kind} {}: {said:?}", row.field);
+            assert!(findings.contains(&expected), "{kind} {}: {findings:?}", row.field);
             // Without the field there is nothing to report. A kind without any effect has no other form.
             if !matches!(row.field, "spec" | "spec.source" if *kind != "SkillPack") {
                 let plain = json!({ "kind": kind, "metadata": { "name": "o" }, "spec": scenes::minimal_spec(kind) });
-                let said = match *kind {
+                let findings = match *kind {
                     "AgentRun" => scenes::run_warnings(&plain),
                     _ => object_findings(&plain),
                 };
-                assert!(!said.contains(&expected), "{kind} {}", row.field);
+                assert!(!findings.contains(&expected), "{kind} {}", row.field);
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make test`,
 //! and a developer who debugs a finding. Each body states a property and panics when it does not hold.
 
-#![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
+#![expect(clippy::expect_used, reason = "a broken property panics, as in a test")]
 
 use std::collections::BTreeSet;
 

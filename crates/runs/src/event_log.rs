@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::event::{Event, TimedEvent};
 use crate::time::now_ms;
 
-/// Events that are buffered for late and slow readers. A reader that missed older ones is told how many.
+/// Events that are buffered for late and slow readers. A reader that missed older ones learns how many.
 pub const MAX_EVENTS: usize = 16_384;
 
 /// The events of a run. Clones share the same log.

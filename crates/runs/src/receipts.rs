@@ -56,10 +56,10 @@ pub fn verify_line(
     verifier: &mut Verifier,
     number: usize,
     text: &str,
-    told: &mut OnReceipt<'_>,
+    on_receipt: &mut OnReceipt<'_>,
 ) -> anyhow::Result<bool> {
     let receipt = verifier.read(text).map_err(|problem| ChainError { line: number, problem })?;
-    Ok(told(text, &receipt))
+    Ok(on_receipt(text, &receipt))
 }
 
 /// Checks the end of a chain.

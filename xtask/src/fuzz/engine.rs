@@ -60,7 +60,7 @@ pub struct Statistics {
 pub struct Coverage {
     /// Edges of the program.
     pub edges: u64,
-    /// Edges told apart by how often they were taken, and comparisons.
+    /// Edges, distinguished by how often they were taken, and comparisons.
     pub features: u64,
 }
 

@@ -52,7 +52,7 @@ pub fn gateway() -> Vec<Document> {
     let volumes = json!([volume("tls", GATEWAY_TLS_SECRET), volume("keys", GATEWAY_KEYS_SECRET),]);
     vec![
         Document::new(
-            "The address that runs are told. A run's reports find the replica that knows it, as long as it lives; any other can\n\
+            "The address that runs are given. A run's reports find the replica that knows it, as long as it lives; any other can\n\
              take over.",
             json!({
                 "apiVersion": "v1", "kind": "Service", "metadata": in_system(GATEWAY),

@@ -20,6 +20,7 @@ mod inspect;
 mod keeper;
 mod leaks;
 mod lock;
+mod namespaces;
 mod network;
 mod packages;
 mod parts;
@@ -31,7 +32,6 @@ mod state;
 mod times;
 mod unsupported;
 mod up;
-mod world;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

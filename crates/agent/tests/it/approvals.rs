@@ -23,7 +23,8 @@ async fn asking(seconds: u64) -> Harness {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn approval_runs_the_call_and_denial_is_an_error() {
-    for (says, text) in [(Vote::Approve, "kubectl delete pod a"), (Vote::Deny, "Error: a person was asked and said no")]
+    for (says, text) in
+        [(Vote::Approve, "kubectl delete pod a"), (Vote::Deny, "Error: an approver was asked and denied it")]
     {
         let mut harness = asking(60).await;
         let cluster = Executor::echo(harness.volume("cluster"));

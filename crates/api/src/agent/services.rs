@@ -25,7 +25,7 @@ pub struct Memory {
     /// Whether each run's outcome is remembered without being asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_store: Option<bool>,
-    /// What the agent is told before anything else.
+    /// Text for the agent, before everything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::LONG_TEXT))]
     pub system_prompt: Option<String>,

@@ -87,7 +87,7 @@ pub struct AgentRunStatus {
     /// The exit code of the agent's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// What the model was asked and said, counted.
+    /// Tokens of requests to the model and of its answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_usage: Option<TokenUsage>,
     /// What that cost, by the prices that the controller was given. Absent without a price.
@@ -176,7 +176,7 @@ impl Phase {
     }
 }
 
-/// What the model was asked and said, counted.
+/// Tokens of requests to the model and of its answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::drop_description)]
@@ -427,7 +427,7 @@ pub struct RunReport {
     /// What the run is doing: `starting`, `working`, `waiting` or `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<ReportedPhase>,
-    /// What the agent last said it is doing.
+    /// The agent's last progress message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::VALUE))]
     pub progress: Option<String>,
@@ -445,7 +445,7 @@ pub struct RunReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::VALUE))]
     pub error: Option<String>,
-    /// What the model was asked and said, counted.
+    /// Tokens of requests to the model and of its answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_usage: Option<TokenUsage>,
     /// The isolation that was live, part by part.
@@ -502,15 +502,15 @@ pub enum ReportedPhase {
 pub enum AgentEndKind {
     /// With an answer.
     Answered,
-    /// The agent said why there is none.
+    /// The agent reported why there is none.
     Failed,
-    /// The agent left without a word.
+    /// The agent disconnected without an answer.
     Crashed,
-    /// The agent never came.
+    /// The agent never connected.
     NeverCame,
     /// Its time was up.
     TimedOut,
-    /// It was told to end.
+    /// It was asked to end.
     Stopped,
 }
 

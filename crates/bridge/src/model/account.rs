@@ -208,7 +208,7 @@ impl Exchange {
         // accepted if it is plausible for the text that arrived.
         let output = match reported.output {
             None => Some(estimate_tokens(text)),
-            Some(said) if said < min_tokens(text) => Some(min_tokens(text)),
+            Some(count) if count < min_tokens(text) => Some(min_tokens(text)),
             Some(_) => None,
         };
         if output.is_some() {

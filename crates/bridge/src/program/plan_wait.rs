@@ -31,7 +31,7 @@ async fn poll_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<Run
     let path = plan_path(input);
     let mut signals = ShutdownSignals::listen()?;
     let start = Instant::now();
-    let mut told = None;
+    let mut logged_at = None;
     loop {
         if let Some(plan) = read_plan(input, digest).map_err(input_failure)? {
             return Ok(plan);
@@ -43,10 +43,10 @@ async fn poll_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<Run
             let error = anyhow!(missing).context(format!("no plan came in {} s", limit.as_secs()));
             return Err(Failure::new(error, hint));
         }
-        if told.is_none_or(|told: Duration| waited - told >= PROGRESS_INTERVAL) {
+        if logged_at.is_none_or(|logged_at: Duration| waited - logged_at >= PROGRESS_INTERVAL) {
             let seconds = waited.as_secs();
             tracing::info!(path = %path.display(), seconds, "waiting for the run's plan");
-            told = Some(waited);
+            logged_at = Some(waited);
         }
         tokio::select! {
             () = sleep(POLL_INTERVAL) => {}

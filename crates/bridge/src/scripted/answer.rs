@@ -108,11 +108,11 @@ fn error_json(error: &ErrorAnswer) -> Value {
 }
 
 fn usage(turn: &Turn, about: &RequestInfo<'_>) -> Value {
-    let said = turn.say.as_ref().map_or(0, String::len);
-    let called: usize = turn.call.iter().map(|call| arguments_text(call).len()).sum();
+    let text_bytes = turn.say.as_ref().map_or(0, String::len);
+    let call_bytes: usize = turn.call.iter().map(|call| arguments_text(call).len()).sum();
     let (input, output) = match turn.usage {
         Some(usage) => (usage.input, usage.output),
-        None => (estimate_tokens(about.bytes), estimate_tokens((said + called) as u64)),
+        None => (estimate_tokens(about.bytes), estimate_tokens((text_bytes + call_bytes) as u64)),
     };
     json!({
         "prompt_tokens": input,

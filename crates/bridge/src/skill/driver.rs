@@ -172,7 +172,7 @@ impl Driver {
     }
 
     fn submit(&mut self, mut request: ExecRequest, expires: SystemTime, answer: oneshot::Sender<OrderReply>) {
-        // A skill that was told to leave never answers.
+        // A skill that was asked to exit never answers.
         if matches!(self.volume.done_state(), Ok(DoneState::Present)) {
             self.check_done();
             let _ = answer.send(OrderReply::StoppedByOther);
@@ -212,7 +212,7 @@ impl Driver {
 
     /// Whether an event announces a result.
     fn result_announced(&mut self) -> bool {
-        // The descriptor does not tell of the rest again.
+        // The descriptor does not report the rest again.
         self.has_more_events = true;
         for _ in 0..MAX_EVENT_BATCH {
             match self.requester.next_change() {
@@ -332,7 +332,7 @@ impl Driver {
         }
     }
 
-    /// Tells of a request that is not ours, or no longer. `has_come`: an event tells that it got its name or was written to.
+    /// Reports a request that is not ours, or no longer is. `has_come`: an event says that it got its name or was written to.
     fn notice_request(&mut self, id: &RequestId, has_come: bool) {
         let name = names::request(id);
         let Some(issued) = self.issued.get_mut(id) else {
@@ -357,8 +357,8 @@ impl Driver {
         }
     }
 
-    /// That a request which waits for its result is the one that was written. On gVisor by its content alone: it keeps times of
-    /// files by itself, and one that is told differently later must not end a run.
+    /// Checks that a request that waits for its result is the one that was written. On gVisor by its content alone: it tracks
+    /// times of files by itself, and one that differs later must not end a run.
     fn check_unchanged(&mut self, id: &RequestId) {
         let Some(waits) = self.pending.get(id) else {
             return;
@@ -373,7 +373,7 @@ impl Driver {
         }
     }
 
-    /// That the executor looks for requests where the bridge does.
+    /// Checks that the executor looks for requests where the bridge does.
     fn check_tools(&mut self) {
         if self.volume.check_tools().is_err() {
             self.findings.report_unseen(TOOLS_GONE);
@@ -437,7 +437,7 @@ impl Driver {
         }
     }
 
-    /// A command of the skill can tell its executor to leave. Then no request is answered any more.
+    /// A command of the skill can ask its executor to exit. Then no request is answered any more.
     fn check_done(&mut self) {
         let by_us = self.done_written.load(Ordering::Relaxed);
         if !by_us && matches!(self.volume.done_state(), Ok(DoneState::Present)) {

@@ -34,8 +34,8 @@ fn the_gateway_is_its_service_or_what_was_told() {
     assert_eq!(found(&none, None), None);
     assert_eq!(found(&none, Some(&service("None", &[8443, 8444]))), None);
     assert_eq!(found(&none, Some(&service("203.0.113.9", &[8443]))), None);
-    let told = Overrides { gateway: Some(ip("198.51.100.1")), ..none };
-    assert_eq!(found(&told, Some(&whole)), Some((ip("198.51.100.1"), 8443, name)));
+    let with_gateway = Overrides { gateway: Some(ip("198.51.100.1")), ..none };
+    assert_eq!(found(&with_gateway, Some(&whole)), Some((ip("198.51.100.1"), 8443, name)));
 }
 
 fn slice(namespace: &str, name: &str, addresses: &[&str]) -> EndpointSlice {

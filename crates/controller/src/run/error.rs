@@ -62,7 +62,7 @@ impl Error {
     pub fn user_message(&self) -> String {
         match self {
             Self::Api { error, .. } => match api_status(error) {
-                Some(said) => format!("{self}: {}", said.message),
+                Some(status) => format!("{self}: {}", status.message),
                 None => format!("{self}: {error}"),
             },
             _ => self.to_string(),

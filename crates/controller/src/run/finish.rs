@@ -140,7 +140,7 @@ async fn final_status(run: &StoredRun, pod: Option<&Pod>, context: &Context) -> 
         return outcome;
     }
     outcome.phase = Phase::Failed;
-    let said = report.and_then(|report| report.error.clone());
+    let reported = report.and_then(|report| report.error.clone());
     let known = recorded_error(run).map(str::to_owned);
     outcome.error = if run.spec.cancel {
         outcome.phase = Phase::Cancelled;
@@ -150,7 +150,7 @@ async fn final_status(run: &StoredRun, pod: Option<&Pod>, context: &Context) -> 
     } else {
         Some(match ending {
             Some(AgentEndKind::TimedOut) => TIMEOUT_ERROR_PREFIX.to_owned(),
-            Some(AgentEndKind::Failed) => said.unwrap_or_else(|| "the agent failed".to_owned()),
+            Some(AgentEndKind::Failed) => reported.unwrap_or_else(|| "the agent failed".to_owned()),
             Some(AgentEndKind::NeverCame) => "the agent did not connect to the bridge".to_owned(),
             Some(AgentEndKind::Stopped) => pod
                 .and_then(pod_status::disruption)
@@ -159,7 +159,7 @@ async fn final_status(run: &StoredRun, pod: Option<&Pod>, context: &Context) -> 
                 Some(pod) if outcome.exit_code.is_some_and(|exit_code| exit_code != 0) => {
                     pod_status::failure_reason(pod)
                 }
-                _ => said.unwrap_or_else(|| "the agent crashed".to_owned()),
+                _ => reported.unwrap_or_else(|| "the agent crashed".to_owned()),
             },
             Some(AgentEndKind::Answered) | None => match pod {
                 Some(pod) => pod_status::failure_reason(pod),

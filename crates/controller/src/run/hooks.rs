@@ -119,9 +119,9 @@ pub async fn run_post_hooks(run: StoredRun, context: &Context) -> Result<Action,
         let outcome = answer.into_undecided(GateVerdict::Timeout, HOOKS_TIMED_OUT);
         return end_run(run, outcome, context).await;
     };
-    let surroundings = context.cluster_info.borrow().clone();
-    let renewal = match surroundings {
-        Some(surroundings) => inputs::renew_tokens(&run, &plan, RenewalScope::Hooks, &surroundings, context).await?,
+    let cluster_info = context.cluster_info.borrow().clone();
+    let renewal = match cluster_info {
+        Some(cluster_info) => inputs::renew_tokens(&run, &plan, RenewalScope::Hooks, &cluster_info, context).await?,
         None => None,
     };
     Ok(Action::requeue(renewal.map_or(rest, |renewal| renewal.min(rest))))

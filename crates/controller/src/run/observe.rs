@@ -55,8 +55,8 @@ pub async fn observe_starting(run: StoredRun, context: &Context) -> Result<Actio
     }
     let waited = time_since_granted(&run);
     let start = Duration::from_secs(plan.deadlines.start_seconds);
-    if let Some(said) = context.pod_rejections.get(run.uid()) {
-        let fault = pod_status::rejection_fault(&said);
+    if let Some(rejection) = context.pod_rejections.get(run.uid()) {
+        let fault = pod_status::rejection_fault(&rejection);
         return handle_start_fault(run, &fault, waited, start, context).await;
     }
     if waited >= start {
@@ -227,10 +227,10 @@ async fn renew_if_granted(run: &StoredRun, plan: &RunPlan, context: &Context) ->
     if plan.identities.is_empty() || !condition_is_true(run, condition::GRANTED) {
         return Ok(None);
     }
-    let Some(surroundings) = context.cluster_info.borrow().clone() else {
+    let Some(cluster_info) = context.cluster_info.borrow().clone() else {
         return Ok(None);
     };
-    inputs::renew_tokens(run, plan, RenewalScope::All, &surroundings, context).await
+    inputs::renew_tokens(run, plan, RenewalScope::All, &cluster_info, context).await
 }
 
 /// Handles a start fault before there is a pod.

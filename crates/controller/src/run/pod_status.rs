@@ -91,28 +91,28 @@ fn container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 
 fn container_fault(container: &ContainerStatus) -> Option<StartFault> {
     let state = container.state.as_ref()?.waiting.as_ref()?;
-    let said = state.message.as_deref().unwrap_or_default();
+    let details = state.message.as_deref().unwrap_or_default();
     let name = &container.name;
     let image = &container.image;
     let (reason, message, patience) = match state.reason.as_deref()? {
         "ErrImagePull" | "ImagePullBackOff" | "ImageInspectError" | "RegistryUnavailable" => (
             "ImagePull",
-            format!("image `{image}` of container `{name}` cannot be pulled: {said}"),
+            format!("image `{image}` of container `{name}` cannot be pulled: {details}"),
             FaultTimeout::After(IMAGE_PULL_TIMEOUT),
         ),
         "InvalidImageName" | "ErrImageNeverPull" => (
             "ImagePull",
-            format!("image `{image}` of container `{name}` cannot be used: {said}"),
+            format!("image `{image}` of container `{name}` cannot be used: {details}"),
             FaultTimeout::Immediate,
         ),
         "CreateContainerConfigError" => (
             "MissingConfig",
-            format!("container `{name}` waits for a Secret or ConfigMap: {said}"),
+            format!("container `{name}` waits for a Secret or ConfigMap: {details}"),
             FaultTimeout::StartDeadline,
         ),
         "CreateContainerError" | "RunContainerError" | "PreCreateHookError" => (
             "ContainerStart",
-            format!("container `{name}` cannot be started: {said}"),
+            format!("container `{name}` cannot be started: {details}"),
             FaultTimeout::After(IMAGE_PULL_TIMEOUT),
         ),
         "CrashLoopBackOff" if container.restart_count >= MAX_RESTARTS => (
@@ -145,10 +145,10 @@ fn last_termination(container: &ContainerStatus) -> String {
         (_, code @ 129..=159) => format!("ended by signal {}", code - 128),
         (_, code) => format!("exit code {code}"),
     };
-    let said = ended.message.as_deref().unwrap_or_default().trim();
-    if !said.is_empty() {
+    let details = ended.message.as_deref().unwrap_or_default().trim();
+    if !details.is_empty() {
         text.push_str(": ");
-        text.push_str(tail(said, MAX_MESSAGE));
+        text.push_str(tail(details, MAX_MESSAGE));
     }
     text
 }
@@ -193,8 +193,8 @@ pub fn failure_reason(pod: &Pod) -> String {
     let failed = bridge.or_else(|| container_statuses(pod).find(|container_status| has_failed(container_status)));
     match failed {
         Some(container) if container.name == CHECK_NETWORK => {
-            let said = termination_message(container).unwrap_or_default();
-            format!("the check of the network failed: {}", strip_network_prefix(&said))
+            let details = termination_message(container).unwrap_or_default();
+            format!("the check of the network failed: {}", strip_network_prefix(&details))
         }
         Some(container) => {
             format!("container `{}` failed: {}", container.name, last_termination(container))
@@ -242,17 +242,17 @@ fn termination_message(container: &ContainerStatus) -> Option<String> {
     Some(ended.message.as_deref()?.trim().to_owned())
 }
 
-fn strip_network_prefix(said: &str) -> &str {
-    said.strip_prefix("unenforced: ").unwrap_or(said)
+fn strip_network_prefix(message: &str) -> &str {
+    message.strip_prefix("unenforced: ").unwrap_or(message)
 }
 
 /// The result of the network check: enforced, not enforced with the reason, or `None` if it has not finished.
 pub fn network_check(pod: &Pod) -> Option<Result<(), String>> {
-    let said = container_statuses(pod)
+    let message = container_statuses(pod)
         .find(|container_status| container_status.name == CHECK_NETWORK)
         .and_then(termination_message)?;
-    match said.split_once(": ") {
-        None if said == "enforced" => Some(Ok(())),
+    match message.split_once(": ") {
+        None if message == "enforced" => Some(Ok(())),
         Some(("unenforced", why)) => Some(Err(why.to_owned())),
         _ => None,
     }
@@ -358,29 +358,32 @@ pub fn is_node_lost(node: &Node) -> bool {
 }
 
 /// The start fault for a message with which the API server rejected a pod or another object.
-pub fn rejection_fault(said: &str) -> StartFault {
-    let (reason, patience) = if said.contains("violates PodSecurity") {
+pub fn rejection_fault(rejection: &str) -> StartFault {
+    let (reason, patience) = if rejection.contains("violates PodSecurity") {
         ("PodSecurity", FaultTimeout::Immediate)
-    } else if said.contains("exceeded quota") || said.contains("must specify limits") {
+    } else if rejection.contains("exceeded quota") || rejection.contains("must specify limits") {
         ("Quota", FaultTimeout::StartDeadline)
-    } else if said.contains("LimitRange") || said.contains("per Container is") || said.contains("per Pod is") {
+    } else if rejection.contains("LimitRange")
+        || rejection.contains("per Container is")
+        || rejection.contains("per Pod is")
+    {
         ("LimitRange", FaultTimeout::Immediate)
     } else {
         ("PodRefused", FaultTimeout::StartDeadline)
     };
-    StartFault { reason, message: describe_rejection(said), timeout: patience }
+    StartFault { reason, message: describe_rejection(rejection), timeout: patience }
 }
 
 /// Explains a rejection of the API server.
-pub fn describe_rejection(said: &str) -> String {
-    if said.contains("violates PodSecurity") {
-        format!("the Pod Security level of the namespace forbids the run's pod: {said}")
-    } else if said.contains("exceeded quota") {
-        format!("the ResourceQuota of the namespace is exhausted: {said}")
-    } else if said.contains("per Container is") || said.contains("per Pod is") {
-        format!("a LimitRange of the namespace forbids the run's pod: {said}")
+pub fn describe_rejection(rejection: &str) -> String {
+    if rejection.contains("violates PodSecurity") {
+        format!("the Pod Security level of the namespace forbids the run's pod: {rejection}")
+    } else if rejection.contains("exceeded quota") {
+        format!("the ResourceQuota of the namespace is exhausted: {rejection}")
+    } else if rejection.contains("per Container is") || rejection.contains("per Pod is") {
+        format!("a LimitRange of the namespace forbids the run's pod: {rejection}")
     } else {
-        format!("the API server rejected an object of the run: {said}")
+        format!("the API server rejected an object of the run: {rejection}")
     }
 }
 

@@ -77,8 +77,8 @@ pub fn cgroup_events(data: &[u8]) {
         text.lines().filter(|line| !line.starts_with("oom_kill ")).map(|line| format!("{line}\n")).collect();
     assert_eq!(parse_oom_kills(&others), 0);
     for count in [0, 7, u64::MAX] {
-        let told = format!("{others}oom_kill {count}\noom_group_kill 1\n{others}");
-        assert_eq!(parse_oom_kills(&told), count);
+        let events = format!("{others}oom_kill {count}\noom_group_kill 1\n{others}");
+        assert_eq!(parse_oom_kills(&events), count);
     }
     let written = |count: u64| text.lines().any(|line| line.contains(&count.to_string()));
     let count = parse_oom_kills(&text);

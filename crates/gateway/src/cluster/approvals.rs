@@ -74,9 +74,9 @@ impl Approvals {
                     self.observe(object);
                 }
                 Ok(watcher::Event::Delete(object)) => {
-                    let told = self.pending.lock().sender(&object_key(&object));
-                    if let Some(told) = told {
-                        told.send_replace(ObservedApproval::Deleted(object.uid()));
+                    let sender = self.pending.lock().sender(&object_key(&object));
+                    if let Some(sender) = sender {
+                        sender.send_replace(ObservedApproval::Deleted(object.uid()));
                     }
                 }
                 Ok(watcher::Event::Init) => {}
@@ -95,9 +95,9 @@ impl Approvals {
 
     /// Passes an object to the question that waits for it. Objects of other questions are dropped.
     fn observe(&self, object: ToolApproval) {
-        let told = self.pending.lock().sender(&object_key(&object));
-        let Some(told) = told else { return };
-        told.send_if_modified(|seen| {
+        let sender = self.pending.lock().sender(&object_key(&object));
+        let Some(sender) = sender else { return };
+        sender.send_if_modified(|seen| {
             // The response to our own request may be read after a later version from the watch.
             let is_older = |before: &ToolApproval| {
                 before.uid() == object.uid() && resource_version(before) > resource_version(&object)

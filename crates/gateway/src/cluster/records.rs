@@ -88,7 +88,7 @@ enum StoreError {
     /// A record that the status counts is missing.
     #[error("the record {0} is not there, or not what was written")]
     Missing(String),
-    #[error("the run has {MAX_SEGMENTS} records, and more are not kept")]
+    #[error("the run has {MAX_SEGMENTS} records, and more are not stored")]
     TooManySegments,
     #[error("it cannot be written down")]
     Serialize(#[source] Box<dyn Error + Send + Sync>),
@@ -99,7 +99,7 @@ impl From<StoreError> for HandlerError {
         match error {
             StoreError::Conflict => Self::Conflict,
             cause => Self::Failed {
-                message: "the report could not be kept".to_owned(),
+                message: "the report could not be stored".to_owned(),
                 // In one line: the logger does not print nested causes.
                 cause: Some(error_chain(&cause).into()),
             },
@@ -178,8 +178,8 @@ impl ClusterReports {
         Api::namespaced(self.client.clone(), run.run.namespace.as_str())
     }
 
-    async fn store_report(&self, run: &RunFacts, report: &Report, kept: &ReportCursor) -> Result<(), StoreError> {
-        let mut standing = self.load_state(run, kept.reports.saturating_sub(1)).await?;
+    async fn store_report(&self, run: &RunFacts, report: &Report, cursor: &ReportCursor) -> Result<(), StoreError> {
+        let mut standing = self.load_state(run, cursor.reports.saturating_sub(1)).await?;
         let before = standing.report.take();
         let mut isolation = before.as_ref().map_or_else(Vec::new, |before| before.isolation.clone());
         for line in &report.receipts {
@@ -202,7 +202,7 @@ impl ClusterReports {
             status::ReportContext {
                 run: &run.run,
                 before: before.as_ref(),
-                cursor: kept,
+                cursor,
                 calls: &standing.calls,
                 receipt_segments: segments_before + count(&receipts),
                 transcript: &transcript,
@@ -339,8 +339,8 @@ impl ReportStore for ClusterReports {
         Ok(status.report.map(|report| status::read_cursor(&report, &run.plan)))
     }
 
-    async fn store(&self, run: &Arc<RunFacts>, report: Report, kept: &ReportCursor) -> Result<(), HandlerError> {
-        let taken = Self::store_report(self, run, &report, kept).await;
+    async fn store(&self, run: &Arc<RunFacts>, report: Report, cursor: &ReportCursor) -> Result<(), HandlerError> {
+        let taken = Self::store_report(self, run, &report, cursor).await;
         self.metrics.count_report(match &taken {
             Ok(()) => ReportResult::Stored,
             Err(StoreError::Conflict) => ReportResult::Conflict,
@@ -376,8 +376,8 @@ fn transcript_segments(
     before: Option<&RunReport>,
     standing: &ReportState,
 ) -> Result<TranscriptSegments, StoreError> {
-    let kept = before.and_then(|before| before.transcript_bytes).unwrap_or(0);
-    let room = run.transcript_bytes.saturating_sub(u64::try_from(kept).unwrap_or(0));
+    let stored = before.and_then(|before| before.transcript_bytes).unwrap_or(0);
+    let room = run.transcript_bytes.saturating_sub(u64::try_from(stored).unwrap_or(0));
     // Lines after a cut would look as if nothing were missing before them.
     let lines = if before.is_some_and(|before| before.transcript_cut) { &[][..] } else { &report.transcript };
     let place = SegmentPosition {

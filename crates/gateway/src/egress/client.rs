@@ -177,8 +177,8 @@ mod tests {
             assert_eq!(head.status, reason.status());
             let body = (answer.len() - end) as u64;
             assert_eq!(head.framing, Some(Framing::Length(body)));
-            let told = String::from_utf8_lossy(&answer).contains(reason.as_str());
-            assert_eq!(told && head.status != 407, head.status != 407, "{reason:?}");
+            let names_reason = String::from_utf8_lossy(&answer).contains(reason.as_str());
+            assert_eq!(names_reason && head.status != 407, head.status != 407, "{reason:?}");
         }
     }
 

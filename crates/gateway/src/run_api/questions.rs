@@ -99,7 +99,7 @@ where
             let message = format!("{MAX_OPEN_QUESTIONS} questions of this run wait for an answer");
             return Err(refuse(ApiRefusalCode::Busy, message));
         }
-        let (told, verdict) = watch::channel(None);
+        let (sender, verdict) = watch::channel(None);
         let asked = AskedQuestion { digest: content, result: verdict.clone() };
         questions.insert(request.approval.clone(), asked);
         drop(questions);
@@ -110,7 +110,7 @@ where
             Question { run: Arc::clone(facts), deadline: Instant::now() + Duration::from_secs(seconds), request };
         self.emit(connection, run.uid(), EventKind::asked(&question.request, seconds));
         let (service, run) = (Arc::clone(self), Arc::clone(run));
-        tokio::spawn(async move { service.wait_for_answer(connection, run, question, told).await });
+        tokio::spawn(async move { service.wait_for_answer(connection, run, question, sender).await });
         Ok(verdict)
     }
 
@@ -121,7 +121,7 @@ where
         connection: u64,
         run: Arc<Run>,
         question: Question,
-        told: watch::Sender<QuestionResult>,
+        sender: watch::Sender<QuestionResult>,
     ) {
         let request = question.request.clone();
         let (facts, deadline) = (Arc::clone(&question.run), question.deadline);
@@ -133,7 +133,7 @@ where
             () = sleep_until(deadline) => Ok(build_answer(&request, Decision::Expired, None)),
             // The action cannot happen any more.
             () = run.state.wait_ended() => Ok(build_answer(&request, Decision::Expired, None)),
-            () = wait_abandoned(&told) => Ok(build_answer(&request, Decision::Expired, None)),
+            () = wait_abandoned(&sender) => Ok(build_answer(&request, Decision::Expired, None)),
             decided = async {
                 if has_no_approver {
                     let reason = "the policy of this run names no approver";
@@ -145,12 +145,12 @@ where
         match verdict {
             Ok(answer) => {
                 self.emit(connection, run.uid(), EventKind::answered(&answer));
-                told.send_replace(Some(Ok(answer)));
+                sender.send_replace(Some(Ok(answer)));
             }
             Err(unable) => {
                 // The question was not asked, or its state is unknown: it may be asked again.
                 run.state.questions.lock().remove(&request.approval);
-                told.send_replace(Some(Err(unable.into())));
+                sender.send_replace(Some(Err(unable.into())));
             }
         }
     }
@@ -158,12 +158,12 @@ where
 
 /// Resolves when no request has waited for the answer for a while: the run has given the question up, and approvers
 /// must not be asked in vain. A bridge that lost its connection is back long before.
-async fn wait_abandoned(told: &watch::Sender<QuestionResult>) {
+async fn wait_abandoned(sender: &watch::Sender<QuestionResult>) {
     let mut alone_since = None;
     loop {
         sleep(ABANDON_TIMEOUT / 3).await;
         // The question itself holds one receiver.
-        if told.receiver_count() > 1 {
+        if sender.receiver_count() > 1 {
             alone_since = None;
             continue;
         }

@@ -175,7 +175,7 @@ fn check_approval(request: &ApprovalRequest) -> Result<(), ApiRefusal> {
     let tools = names.into_iter().all(|name| plain(name, MAX_TOOL_NAME));
     require_length(tools, "the plain name of a tool or a pack", MAX_TOOL_NAME)?;
     if request.action.check().is_err() {
-        let message = "an action is told by its hash: `sha256:` and 64 digits";
+        let message = "an action is identified by its hash: `sha256:` and 64 digits";
         return Err(refuse(ApiRefusalCode::Request, message));
     }
     let shown = is_length_valid(&request.shown, MAX_SUMMARY);

@@ -47,8 +47,8 @@ where
         let names: Vec<String> = request.tasks.iter().map(|task| task.id.clone()).collect();
         match self.api.scheduler.subruns(facts, request).await {
             Ok(answer) => {
-                let told = answer.results.iter().map(|result| &result.id);
-                if told.eq(&names) {
+                let answered = answer.results.iter().map(|result| &result.id);
+                if answered.eq(&names) {
                     return Ok(answer);
                 }
                 let message = "what came of the runs below is not known";

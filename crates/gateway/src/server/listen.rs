@@ -224,7 +224,7 @@ where
             match timeout(deadline, stream.begins_tls()).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return gateway.serve_proxy(stream, permit).await,
-                _ => return tracing::debug!("a client said nothing"),
+                _ => return tracing::debug!("a client sent nothing"),
             }
         }
         match timeout(deadline, tls.accept(stream)).await {

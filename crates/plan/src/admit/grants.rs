@@ -86,8 +86,8 @@ pub fn check_size(subject: &Subject, lists: &[(&'static str, &[RbacRule])], find
             total = total.saturating_add(count_permissions(&rule));
             if let Err(error) = check_rule_size(&rule) {
                 let field = format!("{field}[{index}]");
-                let told = violation(field, "rbac-too-large", error.to_string(), "ask for less");
-                findings.deny(subject, told);
+                let detail = violation(field, "rbac-too-large", error.to_string(), "ask for less");
+                findings.deny(subject, detail);
                 fits = false;
             }
         }
@@ -142,8 +142,8 @@ pub fn check_ceilings(
                     READ_ONLY_HINT
                 };
                 let message = format!("`{right}` is refused: {}", escalation.reason());
-                let told = violation(field.clone(), "rbac-escalation", message, remedy);
-                findings.deny(subject, told);
+                let detail = violation(field.clone(), "rbac-escalation", message, remedy);
+                findings.deny(subject, detail);
             }
         }
         match policy.grants.find_beyond_ceiling(&rule) {

@@ -128,7 +128,7 @@ fn check_allowed(
 pub fn check_skills(subject: &Subject, skills: &[SkillRef], findings: &mut Findings) {
     for (index, skill) in skills.iter().enumerate() {
         let field = format!("spec.skills[{index}].skillPackRef");
-        let told = match &skill.skill_pack_ref {
+        let detail = match &skill.skill_pack_ref {
             None if skill.config_map_ref.is_none() => {
                 let message = "the skill names no pack and no ConfigMap";
                 violation(field, "skill-unnamed", message, "set `skillPackRef`")
@@ -139,7 +139,7 @@ pub fn check_skills(subject: &Subject, skills: &[SkillRef], findings: &mut Findi
             }
             _ => continue,
         };
-        findings.deny(subject, told);
+        findings.deny(subject, detail);
     }
 }
 

@@ -304,8 +304,8 @@ fn check_unique_names(case: &RuleContext<'_, '_>, findings: &mut Findings) {
 pub fn check_declarations(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings) {
     for (index, tool) in sidecar.tools.iter().enumerate() {
         let field = format!("spec.sidecar.tools[{index}]");
-        for told in declaration_violations(&field, tool) {
-            findings.deny(subject, told);
+        for detail in declaration_violations(&field, tool) {
+            findings.deny(subject, detail);
         }
         let before = &sidecar.tools[..index];
         if before.iter().any(|other| other.name == tool.name) {

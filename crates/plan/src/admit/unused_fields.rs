@@ -61,7 +61,7 @@ pub const UNUSED_FIELDS: &[UnusedField] = &[
     row(
         "spec.task.mode",
         Missing,
-        "no sidecar leads the agent; a task of this form is told to it in words",
+        "no sidecar leads the agent; a task of this form is passed to it as text",
         Run(|run| matches!(run.task, Some(Task::Structured(_)))),
     ),
     row(
@@ -279,7 +279,7 @@ mod tests {
     /// No unused field restricts at present, so the row is made up.
     #[test]
     fn a_field_that_restricts_and_is_not_enforced_denies() {
-        let said = |effect| {
+        let rules_of = |effect| {
             let mut findings = Findings::default();
             let subject = Subject::new("AgentRun", None, "r");
             row("spec.madeUp", effect, "it is made up", Run(|_| true)).add_finding(&subject, &mut findings);
@@ -289,9 +289,9 @@ mod tests {
             rules
         };
         let nothing: Vec<&str> = Vec::new();
-        assert_eq!(said(Effect::Restricting), [vec!["field-unenforced"], nothing.clone()]);
-        assert_eq!(said(Missing), [nothing.clone(), vec!["field-unused"]]);
-        assert_eq!(said(Satisfied), [nothing.clone(), nothing.clone()]);
-        assert_eq!(said(Information), [nothing.clone(), nothing]);
+        assert_eq!(rules_of(Effect::Restricting), [vec!["field-unenforced"], nothing.clone()]);
+        assert_eq!(rules_of(Missing), [nothing.clone(), vec!["field-unused"]]);
+        assert_eq!(rules_of(Satisfied), [nothing.clone(), nothing.clone()]);
+        assert_eq!(rules_of(Information), [nothing.clone(), nothing]);
     }
 }

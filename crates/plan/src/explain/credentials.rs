@@ -32,8 +32,8 @@ fn has_credential(plan: &RunPlan, part: &Part) -> bool {
     let mut contents = volumes.flatten().flat_map(|volume| credential_kinds(&volume.source));
     let in_volumes = contents.any(|content| !matches!(content, CredentialKind::NoCredential));
     // The inputs of bridge and skills contain their credentials.
-    let mut told = part.mounts.iter().filter_map(|mount| plan.volume(&mount.volume));
-    let of_others = told.any(|volume| match &volume.source {
+    let mut volumes_read = part.mounts.iter().filter_map(|mount| plan.volume(&mount.volume));
+    let of_others = volumes_read.any(|volume| match &volume.source {
         VolumeSource::Input { part: whose } => *whose != part.name,
         _ => false,
     });

@@ -172,7 +172,7 @@ fn describe_volume(plan: &RunPlan, volume: &PlanVolume) -> String {
                 format!("texts of pack {pack}")
             }
         }
-        VolumeSource::Input { part } => format!("what {part} is told about the run"),
+        VolumeSource::Input { part } => format!("what {part} reads about the run"),
         VolumeSource::Token { identity } => {
             let account = plan
                 .identity(identity)

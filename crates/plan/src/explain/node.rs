@@ -14,13 +14,13 @@ pub fn describe_node_access(plan: &RunPlan, part: &Part) -> Vec<String> {
         words.extend(path.map(|path| describe_mount(mount, &path)));
     }
     // A directory in `hostAccess` is a volume of the plan too.
-    let mut told = Vec::new();
+    let mut unique = Vec::new();
     for word in words {
-        if !told.contains(&word) {
-            told.push(word);
+        if !unique.contains(&word) {
+            unique.push(word);
         }
     }
-    told
+    unique
 }
 
 /// Whether a run has any access to the node.

@@ -100,11 +100,11 @@ pub fn run_warnings(run: &Value) -> BTreeSet<(&'static str, String)> {
     for object in &mut objects {
         object["apiVersion"] = json!("sympozium.ai/v1alpha1");
     }
-    let said = |_: &Input<'_>, admitted: &Admitted<'_>| -> BTreeSet<(&'static str, String)> {
+    let warnings_of = |_: &Input<'_>, admitted: &Admitted<'_>| -> BTreeSet<(&'static str, String)> {
         let warnings = admitted.warnings.iter();
         warnings.map(|warning| (warning.rule, warning.field.clone())).collect()
     };
-    Harness::from_objects(objects).with_admitted(said).expect("an admitted run")
+    Harness::from_objects(objects).with_admitted(warnings_of).expect("an admitted run")
 }
 
 fn is_readable(object: &Value) -> bool {

@@ -224,7 +224,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        // A failed property is told first; what is left says which it was.
+        // An error here must not hide the property that failed.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -48,7 +48,7 @@ fn disqualification(rule: &ApprovalPlan, author: Option<&str>, word: &Vote<'_>) 
     if let Some(named) = &rule.approvers
         && !named.iter().any(|approver| is_named(approver.kind, &approver.name))
     {
-        return Some(format!("{} said yes, and the policy of this run does not name them as an approver", word.by));
+        return Some(format!("{} approved, but the policy of this run does not name them as an approver", word.by));
     }
     // A user who may create service accounts could create as many as votes are required: one counts only if the policy
     // names it.
@@ -56,13 +56,13 @@ fn disqualification(rule: &ApprovalPlan, author: Option<&str>, word: &Vote<'_>) 
     let is_it = |approver: &Approver| approver.kind == ApproverKind::User && approver.name == word.by;
     if word.by.starts_with(SERVICE_ACCOUNT_PREFIX) && !named.iter().any(is_it) {
         return Some(format!(
-            "{} said yes, and the policy of this run does not name that service account as an approver",
+            "{} approved, but the policy of this run does not name that service account as an approver",
             word.by
         ));
     }
     if !rule.run_author && author.is_none_or(|author| author == word.by) {
         return Some(format!(
-            "{} said yes, and the policy of this run does not let its author approve what it does",
+            "{} approved, but the policy of this run does not let its author approve what it does",
             word.by
         ));
     }

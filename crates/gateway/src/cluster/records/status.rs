@@ -36,7 +36,7 @@ pub(super) struct ReportContext<'a> {
 
 /// The next report in the status, without isolation.
 pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunReport {
-    let ReportContext { before, cursor: kept, .. } = around;
+    let ReportContext { before, cursor, .. } = around;
     let before_or = |read: fn(&RunReport) -> Option<i64>| before.and_then(read).unwrap_or(0);
     let end = report.ending.as_ref();
     let (result, error) = end.map_or((None, None), end_texts);
@@ -51,8 +51,8 @@ pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunRep
     let new_segments = i64::try_from(around.transcript.segments.len()).unwrap_or(i64::MAX);
     RunReport {
         reported_at: around.now.clone(),
-        reports: to_i64(kept.reports),
-        last_report: kept.last.clone(),
+        reports: to_i64(cursor.reports),
+        last_report: cursor.last.clone(),
         phase: Some(reported_phase(report.phase)),
         progress: match &report.progress {
             Some(progress) => Some(to_stored_text(progress, VALUE)),
@@ -73,8 +73,8 @@ pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunRep
         }),
         isolation: Vec::new(),
         waiting_for,
-        receipts: Some(to_i64(kept.receipts)),
-        receipts_head: Some(kept.head.clone()),
+        receipts: Some(to_i64(cursor.receipts)),
+        receipts_head: Some(cursor.head.clone()),
         receipt_segments: Some(around.receipt_segments),
         transcript_segments: Some(before_or(|report| report.transcript_segments) + new_segments),
         transcript_bytes: Some(before_or(|report| report.transcript_bytes) + around.transcript.bytes),

@@ -98,7 +98,7 @@ pub enum VoteRefusal {
     Author,
     #[error("the policy of this run wants each action to be approved by itself")]
     RunScope,
-    #[error("this person has said yes already; another one must")]
+    #[error("this person has approved already; another one must")]
     Duplicate,
 }
 
@@ -215,7 +215,7 @@ impl PendingQuestion {
 impl QuestionHandler for ApprovalQueue {
     async fn ask(&self, question: Question) -> Result<ApprovalAnswer, HandlerError> {
         let key = (question.run.uid().to_owned(), question.request.approval.clone());
-        let (told, answer) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         {
             let mut questions = self.questions.lock();
             if questions.len() >= MAX_PENDING {
@@ -229,7 +229,7 @@ impl QuestionHandler for ApprovalQueue {
                 pending: PendingQuestion { run: question.run, request: question.request, deadline: question.deadline },
                 approvals: BTreeSet::new(),
                 for_the_run: true,
-                answer: told,
+                answer: sender,
             };
             questions.insert(key.clone(), waiting);
         }

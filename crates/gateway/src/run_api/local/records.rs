@@ -91,7 +91,7 @@ pub enum RecordStoreError {
     NotPrivate(String),
     #[error("{0} was changed by another program, or is of another run or release")]
     Changed(String),
-    #[error("the receipts of this run have {MAX_RECEIPT_BYTES} bytes, and more are not kept")]
+    #[error("the receipts of this run have {MAX_RECEIPT_BYTES} bytes, and more are not stored")]
     TooLarge,
 }
 
@@ -144,9 +144,9 @@ impl ReportStore for RecordStore {
         .await
     }
 
-    async fn store(&self, run: &Arc<RunFacts>, report: Report, kept: &ReportCursor) -> Result<(), HandlerError> {
-        let (records, run, kept) = (self.clone(), Arc::clone(run), kept.clone());
-        run_blocking(move || write_report(&records.directory, &run, report, &kept)).await
+    async fn store(&self, run: &Arc<RunFacts>, report: Report, cursor: &ReportCursor) -> Result<(), HandlerError> {
+        let (records, run, cursor) = (self.clone(), Arc::clone(run), cursor.clone());
+        run_blocking(move || write_report(&records.directory, &run, report, &cursor)).await
     }
 }
 
@@ -155,7 +155,7 @@ async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RecordStoreError> + Send + 'static,
 ) -> Result<T, HandlerError> {
     let failed =
-        |cause| HandlerError::Failed { message: "the report could not be kept".to_owned(), cause: Some(cause) };
+        |cause| HandlerError::Failed { message: "the report could not be stored".to_owned(), cause: Some(cause) };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(failed(error.into())),
@@ -176,12 +176,12 @@ fn write_report(
     records: &RecordsDirectory,
     run: &RunFacts,
     report: Report,
-    kept: &ReportCursor,
+    cursor: &ReportCursor,
 ) -> Result<(), RecordStoreError> {
     let directory = records.create_run(run.uid())?;
     let before = load_report(&directory)?;
     // Another writer's report would be overwritten silently.
-    if before.as_ref().map_or(0, |before| before.reports) + 1 != kept.reports {
+    if before.as_ref().map_or(0, |before| before.reports) + 1 != cursor.reports {
         return Err(directory.changed_error(files::REPORT));
     }
     let (receipts_before, transcript_before, cut_before) = before
@@ -217,11 +217,11 @@ fn write_report(
         phase: report.phase,
         progress: progress.or_else(|| before.and_then(|before| before.progress)),
         usage: report.usage,
-        receipts: kept.receipts,
-        head: kept.head.clone(),
+        receipts: cursor.receipts,
+        head: cursor.head.clone(),
         ending: report.ending,
-        reports: kept.reports,
-        last_report: kept.last.clone().unwrap_or_default(),
+        reports: cursor.reports,
+        last_report: cursor.last.clone().unwrap_or_default(),
         receipts_bytes,
         transcript_bytes,
         transcript_cut,

@@ -66,14 +66,14 @@ fn what_a_decider_says_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_without_a_waiter_is_cancelled() {
-    let (told, held) = watch::channel(None);
+    let (sender, held) = watch::channel(None);
     let waits = held.clone();
     let began = Instant::now();
     let leave = async {
         sleep(4 * ABANDON_TIMEOUT).await;
         drop(waits);
     };
-    tokio::join!(wait_abandoned(&told), leave);
+    tokio::join!(wait_abandoned(&sender), leave);
     let after = began.elapsed();
     assert!(after >= 5 * ABANDON_TIMEOUT, "{after:?}");
     assert!(after <= 6 * ABANDON_TIMEOUT, "{after:?}");

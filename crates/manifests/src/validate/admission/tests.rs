@@ -101,7 +101,7 @@ fn a_shipped_name_is_the_shipped_object() {
     let pack = PACK.replace("{name: p}", "{name: code-review}");
     let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: permissive\n  skills: [{skillPackRef: code-review}]\n");
     let run = run("  agentRef: a\n  task: hello");
-    let said = |text: &str, completeness| -> Vec<String> {
+    let findings_about = |text: &str, completeness| -> Vec<String> {
         let report = report(text, completeness);
         let all = report.findings().iter();
         let found = all.filter(|finding| finding.message.contains("is shipped, and"));
@@ -113,17 +113,17 @@ fn a_shipped_name_is_the_shipped_object() {
         (&pack, "spec.skills[0].skillPackRef", "pack-ambiguous", "denied"),
     ] {
         let own = format!("{object}{agent}{run}");
-        assert_eq!(said(&own, Completeness::Partial), [format!("{partial} {field}: {rule}")]);
-        assert_eq!(said(&own, Completeness::Complete), [format!("denied {field}: {rule}")]);
+        assert_eq!(findings_about(&own, Completeness::Partial), [format!("{partial} {field}: {rule}")]);
+        assert_eq!(findings_about(&own, Completeness::Complete), [format!("denied {field}: {rule}")]);
         let of_system = object.replace("metadata: {name", "metadata: {namespace: sympozium-system, name");
         let of_system = format!("{of_system}{agent}{run}");
         for completeness in [Completeness::Partial, Completeness::Complete] {
-            assert_eq!(said(&of_system, completeness), [format!("denied {field}: shipped-name")]);
+            assert_eq!(findings_about(&of_system, completeness), [format!("denied {field}: shipped-name")]);
         }
         // In another namespace it does not concern the run.
         let elsewhere = object.replace("metadata: {name", "metadata: {namespace: other, name");
         let elsewhere = format!("{elsewhere}{agent}{run}");
-        assert_eq!(said(&elsewhere, Completeness::Complete), [] as [&str; 0]);
+        assert_eq!(findings_about(&elsewhere, Completeness::Complete), [] as [&str; 0]);
     }
     // The shipped objects themselves do not clash.
     let shipped = format!(
@@ -131,7 +131,7 @@ fn a_shipped_name_is_the_shipped_object() {
         built_in::policy_text("permissive").unwrap(),
         built_in::pack_text("code-review").unwrap()
     );
-    assert_eq!(said(&shipped, Completeness::Complete), [] as [&str; 0]);
+    assert_eq!(findings_about(&shipped, Completeness::Complete), [] as [&str; 0]);
 }
 
 /// In a cluster, shipped objects do not stand in for missing ones.
@@ -423,18 +423,18 @@ fn a_kernel_is_known_by_the_handler_of_a_runtime_class_among_the_files() {
 
 #[test]
 fn an_object_with_an_error_is_judged_where_it_can_be_read() {
-    let told = |text: &str| -> Vec<String> {
+    let findings_of = |text: &str| -> Vec<String> {
         let report = report(text, Completeness::Partial);
         let all = report.findings().iter();
         all.map(|finding| format!("{} {}: {}", finding.severity.as_str(), finding.field, finding.rule)).collect()
     };
     let with_error = "  agentRef: a\n  task: hello\n  colour: red\n  env:\n    PATH: x";
     assert_eq!(
-        told(&with(AGENT, &run(with_error))),
+        findings_of(&with(AGENT, &run(with_error))),
         ["error spec.colour: unknown-field", "denied spec.env.PATH: env-denied"]
     );
     let unreadable = "  agentRef: a\n  task: hello\n  cancel: [1]\n  env:\n    PATH: x";
-    assert_eq!(told(&with(AGENT, &run(unreadable))), ["error spec.cancel: type"]);
+    assert_eq!(findings_of(&with(AGENT, &run(unreadable))), ["error spec.cancel: type"]);
 }
 
 /// The host of the run's model, or the rules that deny the run.

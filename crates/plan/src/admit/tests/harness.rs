@@ -95,7 +95,7 @@ pub struct Harness {
 impl Harness {
     /// The base with changes, merged as by `kubectl patch --type=merge`.
     pub fn new(changes: &str) -> Self {
-        Self::read(merged([yaml(changes)])).expect("a world")
+        Self::read(merged([yaml(changes)])).expect("a harness")
     }
 
     /// Reads a whole harness.
@@ -190,11 +190,11 @@ impl Harness {
 
 /// The base with changes, one after the other.
 pub fn merged(changes: impl IntoIterator<Item = Value>) -> Value {
-    let mut world: Value = yaml(BASE);
+    let mut harness: Value = yaml(BASE);
     for changes in changes {
-        merge(&mut world, changes);
+        merge(&mut harness, changes);
     }
-    world
+    harness
 }
 
 /// Reads YAML as Kubernetes does, to which `y` is a text.

@@ -158,8 +158,8 @@ fn what_else_a_plan_says_is_compared() {
     assert_eq!(changes(hook(true), hook(false)), changed);
     let pulled = |policy: &'static str| move |plan: &mut Value| plan["parts"][0]["imagePullPolicy"] = json!(policy);
     assert_eq!(changes(pulled("Always"), pulled("Never")), [made("agent image is pulled")]);
-    let told = |task: &'static str| move |plan: &mut Value| plan["task"]["systemPrompt"] = json!(task);
-    assert_eq!(changes(told("a"), told("b")), [made("task")]);
+    let with_prompt = |task: &'static str| move |plan: &mut Value| plan["task"]["systemPrompt"] = json!(task);
+    assert_eq!(changes(with_prompt("a"), with_prompt("b")), [made("task")]);
     let secret = |items: Value| {
         let volume = json!({"name": "v", "secret": {"secretName": "s", "items": items}});
         let source = json!({"kind": "declared", "volume": volume});

@@ -25,15 +25,15 @@ fn every_mount_is_told(plan: &RunPlan, explanation: &Explanation, powers: &[Powe
     let files = of(powers, Section::Files);
     for part in &plan.parts {
         for mount in &part.mounts {
-            let told = explanation.parts.iter().find(|info| info.part == part.name.0);
-            let told = told.expect("the part").mounts.iter();
-            let mut told = told.filter(|listed| listed.path == mount.path.as_str());
-            assert!(told.any(|listed| (listed.access == crate::explain::Access::ReadOnly) == mount.read_only));
+            let mounts = explanation.parts.iter().find(|info| info.part == part.name.0);
+            let mounts = mounts.expect("the part").mounts.iter();
+            let mut mounts = mounts.filter(|listed| listed.path == mount.path.as_str());
+            assert!(mounts.any(|listed| (listed.access == crate::explain::Access::ReadOnly) == mount.read_only));
             let start = format!("{}: ", mount.path);
             assert!(files.iter().any(|(of, what)| *of == part.name.0 && what.starts_with(&start)));
             if let Some(volume) = plan.volume(&mount.volume) {
-                let told = explanation.files.iter().find(|file| file.volume == volume.name.0);
-                let by = &told.expect("the volume").mounted_by;
+                let volume_info = explanation.files.iter().find(|file| file.volume == volume.name.0);
+                let by = &volume_info.expect("the volume").mounted_by;
                 assert!(by.iter().any(|listed| listed.part == part.name.0 && listed.path == mount.path.as_str()));
             }
         }
@@ -55,11 +55,11 @@ fn every_destination_is_told(plan: &RunPlan, powers: &[Power]) {
             } else {
                 destination.host.clone()
             };
-            let told = match destination.port {
+            let authority = match destination.port {
                 Some(port) => format!("{host}:{port}"),
                 None => format!("{host}:*"),
             };
-            assert!(network.contains(&(part, told.as_str())), "{told}");
+            assert!(network.contains(&(part, authority.as_str())), "{authority}");
         }
     }
 }
@@ -76,8 +76,8 @@ fn every_rule_is_told(plan: &RunPlan, powers: &[Power]) {
                     rule.verbs.iter().flat_map(|verb| rule.resources.iter().map(move |resource| (verb, resource)))
                 {
                     let start = format!("{verb} {resource}");
-                    let mut told = rights.iter();
-                    assert!(told.any(|(of, what)| *of == owner && what.starts_with(&start) && what.ends_with(place)));
+                    let mut listed = rights.iter();
+                    assert!(listed.any(|(of, what)| *of == owner && what.starts_with(&start) && what.ends_with(place)));
                 }
             }
         }
@@ -85,7 +85,7 @@ fn every_rule_is_told(plan: &RunPlan, powers: &[Power]) {
 }
 
 fn every_secret_is_told(plan: &RunPlan, explanation: &Explanation) {
-    let told = |secret: &str, part: Option<&str>| {
+    let check = |secret: &str, part: Option<&str>| {
         let all = explanation.secrets.iter().filter(|info| info.secret == secret);
         let mut seen = all.flat_map(|info| &info.seen);
         assert!(seen.any(|secret_use| secret_use.part.as_deref() == part), "{secret:?} {part:?}");
@@ -94,21 +94,21 @@ fn every_secret_is_told(plan: &RunPlan, explanation: &Explanation) {
         for variable in &part.env {
             let from = variable.value_from.as_ref();
             if let Some(key) = from.and_then(|from| from.secret_key_ref.as_ref()) {
-                told(key.name.as_str(), Some(&part.name.0));
+                check(key.name.as_str(), Some(&part.name.0));
             }
         }
         for mount in &part.mounts {
             match plan.volume(&mount.volume).map(|volume| &volume.source) {
-                Some(VolumeSource::Secret { secret }) => told(secret.as_str(), Some(&part.name.0)),
+                Some(VolumeSource::Secret { secret }) => check(secret.as_str(), Some(&part.name.0)),
                 Some(VolumeSource::Declared { volume }) => {
                     let text = serde_json::to_value(volume).expect("JSON");
                     if let Some(secret) = text["secret"]["secretName"].as_str() {
-                        told(secret, Some(&part.name.0));
+                        check(secret, Some(&part.name.0));
                     }
                     let sources = text["projected"]["sources"].as_array();
                     for source in sources.into_iter().flatten() {
                         if let Some(secret) = source["secret"]["name"].as_str() {
-                            told(secret, Some(&part.name.0));
+                            check(secret, Some(&part.name.0));
                         }
                     }
                 }
@@ -117,13 +117,13 @@ fn every_secret_is_told(plan: &RunPlan, explanation: &Explanation) {
         }
     }
     for key in &plan.model.keys {
-        told(key.secret.as_str(), Some("ipc-bridge"));
+        check(key.secret.as_str(), Some("ipc-bridge"));
     }
     if let Some(secret) = &plan.model.headers_secret {
-        told(secret.as_str(), Some("ipc-bridge"));
+        check(secret.as_str(), Some("ipc-bridge"));
     }
     for secret in &plan.placement.image_pull_secrets {
-        told(secret.name.as_str(), None);
+        check(secret.name.as_str(), None);
     }
 }
 

@@ -38,12 +38,12 @@ fn a_run_without_a_uid_has_no_plan() {
 
 #[test]
 fn a_plan_that_cannot_be_stored_is_none() {
-    let mut world = Harness::from_yaml(ON_CALL);
+    let mut harness = Harness::from_yaml(ON_CALL);
     for number in 0..17 {
         let value = "v".repeat(sympozium_api::limits::VALUE);
-        world.run.spec.env.insert(format!("LONG_{number}"), value);
+        harness.run.spec.env.insert(format!("LONG_{number}"), value);
     }
-    let error = world
+    let error = harness
         .with_admitted(|input, admitted| plan(input, admitted, &PlanSettings::default()).err())
         .expect("an admitted run");
     assert!(matches!(error, Some(PlanError::TooLarge(_))), "{error:?}");
@@ -55,9 +55,9 @@ fn a_plan_that_cannot_be_stored_is_none() {
 #[test]
 fn what_the_agent_is_told_is_bounded_as_it_is_stored() {
     let rules = |letters: usize| {
-        let mut world = Harness::from_yaml(ON_CALL);
-        world.run.spec.system_prompt = Some("\u{1}".repeat(letters));
-        let planned = world.with_admitted(|input, admitted| {
+        let mut harness = Harness::from_yaml(ON_CALL);
+        harness.run.spec.system_prompt = Some("\u{1}".repeat(letters));
+        let planned = harness.with_admitted(|input, admitted| {
             plan(input, admitted, &PlanSettings::default()).map(|plan| plan.bytes.len() <= MAX_BYTES)
         });
         match planned {

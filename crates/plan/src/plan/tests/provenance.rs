@@ -29,13 +29,13 @@ use walk::trace;
 
 /// The plan of generated objects as JSON; `None` when the run is denied.
 fn plan_value(objects: &[Value]) -> Option<Value> {
-    let world = Harness::try_from_objects(objects.to_vec())?;
-    decide(&world).ok()
+    let harness = Harness::try_from_objects(objects.to_vec())?;
+    decide(&harness).ok()
 }
 
 /// The plan, or the rules that deny the run.
-fn decide(world: &Harness) -> Result<Value, BTreeSet<&'static str>> {
-    let planned = world.with_admitted(|input, admitted| {
+fn decide(harness: &Harness) -> Result<Value, BTreeSet<&'static str>> {
+    let planned = harness.with_admitted(|input, admitted| {
         let planned = plan(input, admitted, &PlanSettings::default()).expect("a plan");
         serde_json::from_slice(&planned.bytes).expect("JSON")
     });
@@ -104,8 +104,8 @@ fn what_a_rule_denies_is_in_no_plan() {
         let mut others = BTreeSet::new();
         let (mut denied, mut noticed) = (0, 0);
         for objects in runs.iter().filter_map(|run| violation.apply(run.clone())) {
-            let world = Harness::try_from_objects(objects.clone()).expect("objects of their kinds");
-            match decide(&world) {
+            let harness = Harness::try_from_objects(objects.clone()).expect("objects of their kinds");
+            match decide(&harness) {
                 Ok(plan) => {
                     let traced = trace(&plan, &objects);
                     assert!(traced.is_ok(), "{rule}: {what} is planned: {:?}", traced.err());
@@ -116,7 +116,7 @@ fn what_a_rule_denies_is_in_no_plan() {
                     let own = BTreeSet::from([rule, "rbac-author"]);
                     if rules.contains(rule) && rules.is_subset(&own) {
                         denied += 1;
-                        let plan = without_rules(&rules, || decide(&world));
+                        let plan = without_rules(&rules, || decide(&harness));
                         noticed += usize::from(plan.is_ok_and(|plan| trace(&plan, &objects).is_err()));
                     }
                     others.extend(rules);

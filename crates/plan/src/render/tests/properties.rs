@@ -28,10 +28,10 @@ fn run(seed: u64) -> Option<(RunPlan, Rendered)> {
 }
 
 fn run_with(seed: u64, change: impl FnOnce(&mut Harness)) -> Option<(RunPlan, Rendered)> {
-    let mut world = Harness::from_objects(generated(seed));
-    change(&mut world);
+    let mut harness = Harness::from_objects(generated(seed));
+    change(&mut harness);
     let settings = RenderSettings::default();
-    let looked = with_plan(&world, |plan, texts| {
+    let looked = with_plan(&harness, |plan, texts| {
         let rendered = render(plan, texts, &settings).expect("a rendered plan");
         (plan.clone(), rendered)
     });
@@ -414,7 +414,7 @@ of_every_run! {
         for (_, template) in templates(rendered) {
             let spec = template.spec.clone().unwrap_or_default();
             let annotations = template.metadata.as_ref().and_then(|metadata| metadata.annotations.clone()).unwrap_or_default();
-            let told: BTreeSet<&str> = annotations.keys()
+            let annotated: BTreeSet<&str> = annotations.keys()
                 .filter_map(|key| key.strip_prefix("dev.gvisor.spec.mount.")?.strip_suffix(".share"))
                 .collect();
             let shared: BTreeSet<&str> = volumes(&spec)
@@ -422,7 +422,7 @@ of_every_run! {
                 .filter(|volume| containers(&spec).filter(|container| container.volume_mounts.iter().flatten().any(|volume_mount| volume_mount.name == volume.name)).count() > 1)
                 .map(|volume| volume.name.as_str())
                 .collect();
-            assert_eq!(&told, &shared);
+            assert_eq!(&annotated, &shared);
             for name in shared {
                 let medium = volumes(&spec).find(|volume| volume.name == name).and_then(|volume| volume.empty_dir.as_ref()?.medium.clone());
                 let expected = if medium.is_some() { "tmpfs" } else { "bind" };
@@ -448,7 +448,7 @@ proptest! {
     #[test]
     fn two_runs_share_no_name(seed in any::<u64>(), other in any::<u128>()) {
         let uid = uuid(other);
-        if let (Some((plan, one)), Some((_, two))) = (run(seed), run_with(seed, |world| world.run.metadata.uid = Some(uid.clone()))) {
+        if let (Some((plan, one)), Some((_, two))) = (run(seed), run_with(seed, |harness| harness.run.metadata.uid = Some(uid.clone()))) {
             prop_assume!(plan.run.uid != uid.as_str());
             let names = |rendered: &Rendered| -> BTreeSet<String> {
                 rendered.objects.iter().map(|object| object.object.name().to_owned()).collect()

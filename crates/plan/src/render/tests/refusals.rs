@@ -115,8 +115,8 @@ fn a_plan_that_gives_the_agent_anything_is_refused() {
             }),
         ),
     ];
-    for (what, said) in rows {
-        assert_eq!(said, format!("the plan gives the agent {what}"));
+    for (what, error) in rows {
+        assert_eq!(error, format!("the plan gives the agent {what}"));
     }
 }
 
@@ -168,16 +168,16 @@ fn a_plan_that_does_not_hold_together_is_refused() {
             }),
         ),
     ];
-    for (expected, said) in rows {
-        assert_eq!(said, expected);
+    for (expected, error) in rows {
+        assert_eq!(error, expected);
     }
     // `skill-0` and `skill0` would be one object.
-    let said = refusal(|plan| {
+    let error = refusal(|plan| {
         let mut twin = plan.identities[0].clone();
         twin.name.0 = "skill0".to_owned();
         plan.identities.push(twin);
     });
-    assert!(said.starts_with("the plan makes two of ServiceAccount"), "{said}");
+    assert!(error.starts_with("the plan makes two of ServiceAccount"), "{error}");
 }
 
 #[test]
