@@ -45,11 +45,11 @@ Examples:
     ipc-bridge --plan-digest=\"$DIGEST\" --gateway=unix:/run/user/1000/gateway \\
       --input=run/input --door=run/door --ipc=run/ipc
 
-  See whether pods of this cluster are held in by their NetworkPolicies:
+  Check whether pods of this cluster are confined by their NetworkPolicies:
     ipc-bridge check-network --gateway=10.96.0.20:8443 --canary=10.96.0.20:8444 --required
 
 Exit codes:
-  0  the run is over and was reported; or the network was checked
+  0  the run has ended and was reported; or the network was checked
   1  it could not start or go on; the last lines say why, and what to try
   2  the command line was not understood"
 )]

@@ -24,7 +24,8 @@ use crate::settings::{
     CONCURRENCY, HISTORY_LIMIT, MAX_ACTIVE_RUNS, MAX_WEIGHT, RESOLVE_TIMEOUT, Settings, UserNamespaces,
 };
 
-/// Realises runs on Kubernetes: plans each once, gives its skills their rights, and takes everything back.
+/// Realises runs on Kubernetes: plans each once, grants its skills their permissions, and revokes and deletes everything
+/// at its end.
 #[derive(Debug, Parser)]
 #[command(
     name = "sympozium-controller",
@@ -50,7 +51,7 @@ Exit codes:
   2  the command line was not understood"
 )]
 pub struct Arguments {
-    /// The kubeconfig to work by [default: the pod's ServiceAccount].
+    /// The kubeconfig to use [default: the pod's ServiceAccount].
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig [default: its current one].
@@ -59,7 +60,7 @@ pub struct Arguments {
     /// Where controller, gateway, built-in packs and the floor are.
     #[arg(long, value_name = "NAME", env = "SYMPOZIUM_SYSTEM_NAMESPACE", default_value = SYSTEM_NAMESPACE)]
     pub system_namespace: String,
-    /// What this process is called in the Lease; something random is added [default: the machine's name].
+    /// The name of this process in the Lease; a random suffix is added [default: the machine's name].
     #[arg(long, value_name = "NAME", env = "SYMPOZIUM_IDENTITY")]
     pub identity: Option<String>,
     /// Where /healthz, /readyz and /metrics are answered.
@@ -79,13 +80,14 @@ pub struct Arguments {
 /// How runs are treated.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Runs that are worked on at a time.
+    /// Runs that are reconciled at a time.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_CONCURRENCY", default_value_t = CONCURRENCY, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub concurrency: u16,
-    /// Runs that go on at a time, in the whole cluster. Those beyond it wait.
+    /// Runs that are active at a time, in the whole cluster. Further ones wait.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_ACTIVE_RUNS", default_value_t = MAX_ACTIVE_RUNS)]
     pub active_runs: usize,
-    /// How many of those places a namespace gets against others, from 1 to 1000; may be given for several [default: 1 for each].
+    /// The share of those slots that a namespace gets relative to others, from 1 to 1000; may be given for several
+    /// [default: 1 for each].
     #[arg(
         long = "namespace-weight",
         value_name = "NAMESPACE=N",
@@ -94,17 +96,17 @@ pub struct RunArguments {
         value_parser = parse_weight
     )]
     pub namespace_weights: Vec<(String, u16)>,
-    /// Finished runs of one agent that are kept.
+    /// Finished runs of one agent that are retained.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_HISTORY", default_value_t = HISTORY_LIMIT)]
     pub history: usize,
-    /// How long a finished run is kept [seconds; default: for ever].
+    /// How long a finished run is retained [seconds; default: for ever].
     #[arg(long, value_name = "N", env = "SYMPOZIUM_KEEP", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     pub keep: Option<u64>,
-    /// How long a run waits for an agent, a pack, a policy or a model that is not there yet [seconds].
+    /// How long a run waits for an agent, a pack, a policy or a model that does not exist yet [seconds].
     #[arg(long, value_name = "N", env = "SYMPOZIUM_PATIENCE", default_value_t = RESOLVE_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     pub patience: u64,
-    /// A file with the prices of models, as JSON; `status.costEstimate` of runs is worked out by it. Read at the start [default: none,
-    /// and no costs].
+    /// A file with the prices of models, as JSON, from which `status.costEstimate` of runs is computed. Read at the start
+    /// [default: none, and no costs].
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_PRICES")]
     pub prices: Option<PathBuf>,
 }
@@ -145,8 +147,8 @@ pub struct PodArguments {
     /// The gateway's address, for a cluster without its Service.
     #[arg(long, value_name = "IP", env = "SYMPOZIUM_GATEWAY_ADDRESS")]
     pub gateway_address: Option<IpAddr>,
-    /// A file of PEM certificates of authorities that runs trust for their model's endpoint and for pages, besides the public ones.
-    /// Read at the start [default: none].
+    /// A file of PEM certificates of authorities that runs trust for their model's endpoint and for pages, in addition to
+    /// the public ones. Read at the start [default: none].
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_CERTIFICATES")]
     pub certificates: Option<PathBuf>,
 }
@@ -154,7 +156,7 @@ pub struct PodArguments {
 /// Whether pods run in a user namespace of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum UserNamespaceChoice {
-    /// Where every node that takes pods says that its runtime can.
+    /// If every node that takes pods reports that its runtime can.
     Auto,
     /// Always: a node that cannot refuses the pod.
     Always,

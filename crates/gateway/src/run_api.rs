@@ -66,9 +66,9 @@ pub const MAX_HEAD: u32 = sympozium_ipc::run_api::MAX_TOKEN as u32 + (8 << 10);
 /// Maximum number of bodies of one run in memory: while they are read, and reports until they are stored. Further ones
 /// wait.
 pub const MAX_BODIES_OF_RUN: usize = 2;
-/// Bytes of the bodies of all runs that are read at a time, reports until they are kept; a body of unknown length has as many
-/// as it may. A report is in memory about four times while it is kept, and the gateway's pod has 256 MiB. A namespace has no more of
-/// them than it leaves to others, so its runs that send slowly keep only each other waiting.
+/// Bytes of the bodies of all runs that are read at a time, reports until they are stored; a body of unknown length counts
+/// as one of the maximum length. A report is in memory about four times while it is stored, and the gateway's pod has
+/// 256 MiB. A namespace has no more of them than it leaves to others, so its runs that send slowly delay only each other.
 pub const MAX_BODY_BYTES: usize = 24 << 20;
 /// How long a body may take to arrive.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);

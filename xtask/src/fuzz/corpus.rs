@@ -152,7 +152,7 @@ fn read(inputs: &[&Input], prefix: &str) -> anyhow::Result<Vec<Named>> {
     named.collect()
 }
 
-/// Makes `inputs` the only ones in `directory` that `ours` says yes to.
+/// Replaces the files of `directory` that `ours` accepts by `inputs`.
 fn replace(directory: &Path, inputs: &[Named], ours: impl Fn(&Path) -> bool) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
