@@ -229,7 +229,6 @@ async fn classify_disconnect(session: &Session, signals: &mut ShutdownSignals) -
     StopCause::AgentDone
 }
 
-/// The deadlines of the shutdown.
 struct ShutdownDeadlines {
     /// Running calls must have ended.
     drain: Instant,

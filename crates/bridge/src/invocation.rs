@@ -87,7 +87,6 @@ impl Invocation {
         }
     }
 
-    /// Timeout in seconds.
     pub fn timeout_seconds(&self, tool: &ToolPlan) -> u32 {
         let asked = self.request().and_then(|request| request.timeout);
         asked.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(tool.limits.timeout_seconds)

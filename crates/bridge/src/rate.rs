@@ -22,7 +22,6 @@ pub struct RateLimiter {
     recent: VecDeque<Instant>,
 }
 
-/// The limit that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitExceeded {
     /// Too many calls are running.

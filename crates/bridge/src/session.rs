@@ -54,7 +54,6 @@ pub struct Session {
     rate_limiters: Mutex<RateLimiters>,
     calls: AtomicU64,
     model_requests: AtomicU64,
-    /// Requests to the model that are in flight.
     model_requests_in_flight: watch::Sender<u32>,
     refusals: AtomicU64,
     /// Calls that act at the moment, by call number.

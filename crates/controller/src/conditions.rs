@@ -23,7 +23,6 @@ pub fn elapsed_since(time: &Time) -> Duration {
     Duration::try_from(elapsed).unwrap_or_default()
 }
 
-/// The value of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionValue {
     /// `True`, `False` or `Unknown`.

@@ -92,7 +92,6 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters of an Event's note; the API server rejects longer ones.
 const MAX_NOTE: usize = 1000;
 
-/// The content of an Event.
 #[derive(Debug, Clone)]
 pub struct EventContent<'a> {
     pub type_: EventType,

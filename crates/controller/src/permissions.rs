@@ -67,7 +67,6 @@ pub fn rules() -> Vec<PolicyRule> {
     ]
 }
 
-/// Rules in the system namespace.
 pub fn system_namespace_rules() -> Vec<PolicyRule> {
     vec![
         // Leader election. A rule for `create` cannot have resource names.

@@ -331,7 +331,6 @@ async fn requeue_when_known(context: Arc<Context>, runs: Queue<AgentRun>) {
     std::future::pending().await
 }
 
-/// The started tasks.
 struct StartedTasks {
     /// End after the stop signal.
     loops: JoinSet<()>,

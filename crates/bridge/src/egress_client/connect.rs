@@ -19,7 +19,6 @@ pub const MAX_REASON_BYTES: usize = 64;
 const MAX_HOST_BYTES: usize = 255;
 /// Bytes per read.
 const READ_BYTES: usize = 4096;
-/// The header with the reason.
 const REASON_HEADER: &str = "sympozium-reason";
 
 /// `host:port` for the request line. The gateway decides what a valid host is; here it must not contain anything that

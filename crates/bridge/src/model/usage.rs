@@ -32,7 +32,6 @@ pub struct UsageCounter {
     reported: ReportedUsage,
 }
 
-/// The format of the answer.
 #[derive(Debug)]
 enum AnswerFormat {
     /// Server-sent events, each of them JSON.

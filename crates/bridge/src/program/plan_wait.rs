@@ -17,7 +17,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of log lines while waiting.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Waits for the plan.
 pub fn wait_for_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<RunPlan, Failure> {
     if let Some(plan) = read_plan(input, digest).map_err(input_failure)? {
         return Ok(plan);

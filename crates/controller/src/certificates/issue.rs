@@ -54,7 +54,6 @@ pub enum PairError {
     Name(String),
 }
 
-/// The state of a certificate.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CertificateState {
     Valid,

@@ -118,7 +118,6 @@ enum PlanState {
     Mismatch,
 }
 
-/// The owner of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PodOwner {
     /// This run, which is served.
@@ -183,7 +182,6 @@ impl RunCache {
         self.index.lock().runs.get(uid)?.author.clone()
     }
 
-    /// The owner of a pod of this namespace.
     pub(super) fn pod_owner(&self, namespace: &str, pod: &str) -> PodOwner {
         let index = self.index.lock();
         if let Some(uid) = index.pods.get(pod)

@@ -132,7 +132,6 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
     }
 }
 
-/// The response for a refusal.
 pub fn refusal_response(reason: Reason) -> Vec<u8> {
     let status = reason.status();
     let words = match status {

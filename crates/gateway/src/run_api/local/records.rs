@@ -67,7 +67,6 @@ pub struct StoredReport {
     pub ending: Option<AgentEnd>,
     /// Number of reports.
     pub reports: u64,
-    /// The digest of the last report.
     pub last_report: Digest,
     /// Valid bytes of the receipts.
     pub receipts_bytes: u64,

@@ -120,7 +120,6 @@ fn find_clashes(case: &ResolvedRun<'_>, run: &AgentRun, namespace: &str) -> Vec<
 }
 
 impl NameClash {
-    /// The message and the hint.
     fn message_and_hint(&self, among: LoadedObjects<'_>) -> (String, String) {
         let object = &among.objects[self.index];
         let file = &among.files[object.file];

@@ -26,7 +26,6 @@ pub(super) struct RecordsDirectory {
     descriptor: OwnedFd,
 }
 
-/// The directory of one run.
 #[derive(Debug)]
 pub(super) struct RunDirectory {
     descriptor: OwnedFd,
