@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_shown() {
+    fn metrics_show_what_was_counted() {
         let metrics = Metrics::new();
         metrics.count_write("Role", "create");
         metrics.count_write("Role", "create");

@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_tells_every_text_apart(one: String, other: String) {
+        fn different_texts_are_shown_differently(one: String, other: String) {
             prop_assert_eq!(printable_ascii(&one) == printable_ascii(&other), one == other);
             let shown = printable_ascii(&one);
             prop_assert!(shown.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()), "{shown:?}");

@@ -238,7 +238,7 @@ fn object_findings(object: &Value) -> BTreeSet<(&'static str, String)> {
 
 /// The use of a field without an effect is reported, where the object is written and where a run of it is admitted.
 #[test]
-fn the_use_of_every_unused_field_is_told() {
+fn the_use_of_every_unused_field_is_reported() {
     let used = scenes::unused();
     for row in UNUSED_FIELDS {
         let is_told = match row.effect {

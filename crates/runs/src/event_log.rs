@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_reader_is_told_how_much_it_missed() {
+    async fn a_slow_reader_learns_how_much_it_missed() {
         let log = EventLog::default();
         let mut reader = log.reader();
         for number in 0..MAX_EVENTS + 3 {

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_told_from_what_is_around_it() {
+    fn only_text_is_counted() {
         let long = "x".repeat(65);
         for (json, request, answer) in [
             (r#"{"content":"Hello"}"#.to_owned(), 12, 5),

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_of_somebody_else_is_refused() {
+    fn another_authority_is_refused() {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let mut parameters = authority_parameters();
         parameters.distinguished_name = common_name("another authority");

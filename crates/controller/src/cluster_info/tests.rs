@@ -19,7 +19,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn the_gateway_is_its_service_or_what_was_told() {
+fn the_gateway_is_its_service_or_the_override() {
     let service = |ip: &str, ports: &[i32]| -> Service {
         let ports: Vec<_> = ports.iter().map(|port| json!({"port": port})).collect();
         object(json!({"spec": {"clusterIP": ip, "ports": ports}}))

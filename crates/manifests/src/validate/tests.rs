@@ -68,7 +68,7 @@ fn read(path: &str) -> Value {
 /// From the file to the report: characters that only a model reads are reported with their line, in whatever field and
 /// file.
 #[test]
-fn what_is_hidden_in_a_manifest_is_told_with_its_line() {
+fn hidden_characters_in_a_manifest_are_reported_with_their_line() {
     const PACK: &str = "\
 apiVersion: sympozium.ai/v1alpha1
 kind: SkillPack

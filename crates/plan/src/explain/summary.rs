@@ -176,7 +176,7 @@ fn summarize_secrets(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<Str
     }
     let has_rights = grants::all(plan).iter().any(|identity| !identity.grants.is_empty());
     if seen.is_empty() && !has_rights && !credentials::has_unknown(plan) {
-        cannot.push("read a Secret besides its own".to_owned());
+        cannot.push("read a Secret other than its own".to_owned());
     }
     if !credentials::agent_has_credential(plan) {
         cannot.push("start its agent with a credential".to_owned());

@@ -86,7 +86,7 @@ fn a_turn_that_cannot_be_used_is_given_back() {
 }
 
 #[test]
-fn one_that_went_keeps_nobody_from_its_turn() {
+fn a_run_that_is_gone_blocks_no_other() {
     let index = index();
     for name in ["a", "b", "c", "d"] {
         index.track(&run(name, json!({})));
@@ -156,7 +156,7 @@ fn a_namespace_with_thousands_of_runs_does_not_delay_another_s_single_one() {
 }
 
 #[test]
-fn all_places_are_used_while_nobody_else_waits() {
+fn one_namespace_may_use_all_slots_while_no_other_waits() {
     let index = RunIndex::new(5, BTreeMap::new());
     for number in 0..5 {
         let name = number.to_string();

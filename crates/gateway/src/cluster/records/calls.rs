@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn isolation_is_told_by_part_and_is_what_was_around_all_of_its_commands() {
+    fn isolation_is_by_part_and_what_all_of_its_commands_had() {
         let facts = RunFacts::example(|_| {});
         let (mut calls, mut isolation) = (OpenCalls::default(), Vec::new());
         for event in [

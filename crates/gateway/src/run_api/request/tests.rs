@@ -116,7 +116,7 @@ fn schedules_messages_and_tasks_have_bounds() {
 }
 
 #[test]
-fn what_is_told_of_a_body_that_is_none_is_short_and_plain() {
+fn the_refusal_of_an_invalid_body_is_short_and_plain() {
     let field = format!("{{\"{}\u{1b}\": 1}}", "x".repeat(10_000));
     let refusal = RequestKind::Message.parse_body(field.as_bytes()).unwrap_err();
     assert!(refusal.message.chars().count() < 400, "{refusal}");

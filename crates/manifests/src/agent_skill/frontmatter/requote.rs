@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_are_told_with_their_places() {
+    fn the_keys_have_their_positions() {
         let (_, keys) = quote_values("\nm:\n  k: v: w").unwrap();
         assert_eq!(keys, [("k".to_owned(), Mark { line: 3, column: 3 })]);
     }

@@ -186,7 +186,7 @@ fn the_text_keeps_its_form_and_loses_what_is_none() {
 }
 
 #[test]
-fn what_is_hidden_in_description_and_text_is_told_with_its_place() {
+fn hidden_characters_in_description_and_text_are_reported() {
     let text =
         "---\nname: skill\ndescription: Reads\u{200b} files\u{e0069}.\n---\n# Title\n\nUse \u{202e}it\u{2069}.\n";
     let (_, description, content, problems) = became(text);

@@ -41,13 +41,13 @@ fn findings(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_run_that_is_allowed_has_nothing_said_about_it() {
+fn an_admitted_run_has_no_findings() {
     let text = with(AGENT, &run("  agentRef: a\n  task: hello"));
     assert_eq!(findings(&text), [] as [&str; 0]);
 }
 
 #[test]
-fn what_is_denied_is_told_where_it_is_written() {
+fn a_denial_has_the_position_of_its_field() {
     let text = with(AGENT, &run("  agentRef: a\n  task: hello\n  env:\n    OK: x\n    LD_PRELOAD: x\n    PATH: x"));
     let found = findings(&text);
     assert_eq!(found.len(), 2, "{found:?}");
@@ -56,7 +56,7 @@ fn what_is_denied_is_told_where_it_is_written() {
 }
 
 #[test]
-fn what_a_run_has_from_its_agent_is_told_there_and_once() {
+fn what_a_run_has_from_its_agent_is_reported_there_and_once() {
     let agent = with(AGENT, "      env:\n        LD_PRELOAD: x\n");
     let alone = findings(&agent);
     assert_eq!(alone.len(), 1, "{alone:?}");
@@ -254,7 +254,7 @@ fn what_no_policy_can_allow_is_denied_without_it() {
 }
 
 #[test]
-fn of_a_run_without_its_agent_nobody_knows_the_policy() {
+fn the_policy_of_a_run_without_its_agent_is_unknown() {
     let text = run(
         "  agentRef: missing\n  task: hello\n  lifecycle:\n    preRun: [{name: h, image: 'example.com/h:1'}]\n    rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]",
     );

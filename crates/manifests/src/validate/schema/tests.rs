@@ -215,7 +215,7 @@ fn maps() {
 }
 
 #[test]
-fn open_objects_keep_what_nobody_knows_and_check_what_they_know() {
+fn open_objects_keep_unknown_fields_and_check_known_ones() {
     let schema = json!({
         "type": "object",
         "properties": {"name": {"type": "string"}},

@@ -95,7 +95,7 @@ fn holds(plan: &RunPlan, sentence: &str) -> bool {
             let mut tools = plan.tools.iter().filter(offered);
             !free && !tools.any(|tool| matches!(tool.acts, ToolHandler::Shell { .. }))
         }
-        "read a Secret besides its own" => {
+        "read a Secret other than its own" => {
             let model = plan.model.keys.is_empty() && plan.model.headers_secret.is_none();
             let mut rules = plan.identities.iter();
             let none = rules.all(|rule| rule.cluster_rules.is_empty() && rule.namespace_rules.is_empty());
@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn who_has_anything_of_the_node_is_said_to_have_no_bounds(plan in any_plan()) {
+    fn a_run_with_access_to_the_node_is_described_as_unbounded(plan in any_plan()) {
         let cannot = explain(&plan).summary.cannot;
         let says = cannot.iter().any(|sentence| sentence.contains("the node"));
         prop_assert_eq!(says, !touches_node(&plan));
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_run_is_said_not_to_be_able_to_is_so_in_its_plan(plan in any_plan()) {
+    fn what_the_summary_denies_is_not_in_the_plan(plan in any_plan()) {
         for sentence in explain(&plan).summary.cannot {
             prop_assert!(holds(&plan, &sentence), "{}", sentence);
         }
@@ -146,7 +146,7 @@ fn a_run_that_has_nothing_can_do_nothing() {
         "hold a token for the Kubernetes API",
         "call a tool that is known to take a command line",
         "reach any host, or look up names",
-        "read a Secret besides its own",
+        "read a Secret other than its own",
         "start its agent with a credential",
         "last longer than 1 s",
     ];
@@ -156,7 +156,7 @@ fn a_run_that_has_nothing_can_do_nothing() {
 }
 
 #[test]
-fn an_agent_with_a_credential_is_not_said_to_have_none() {
+fn the_credential_of_an_agent_is_in_the_summary() {
     let sentence = "start its agent with a credential".to_owned();
     let gateway = json!([{"name": "agent", "part": "agent", "reach": {"public": true}}]);
     let variable = json!([{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]);
@@ -166,7 +166,7 @@ fn an_agent_with_a_credential_is_not_said_to_have_none() {
 }
 
 #[test]
-fn a_volume_of_a_pack_that_is_of_the_node_is_told_everywhere() {
+fn a_volume_of_the_node_in_a_pack_is_listed_everywhere() {
     let plan = plan(|plan| {
         let volume = json!({"name": "v", "hostPath": {"path": "/var/run"}});
         let source = json!({"kind": "declared", "volume": volume});

@@ -21,7 +21,7 @@ fn set(powers: impl IntoIterator<Item = Power>) -> BTreeSet<(Section, String, St
     powers.map(|power| (power.section, power.of, power.what, power.value)).collect()
 }
 
-fn every_mount_is_told(plan: &RunPlan, explanation: &Explanation, powers: &[Power]) {
+fn every_mount_is_listed(plan: &RunPlan, explanation: &Explanation, powers: &[Power]) {
     let files = of(powers, Section::Files);
     for part in &plan.parts {
         for mount in &part.mounts {
@@ -40,7 +40,7 @@ fn every_mount_is_told(plan: &RunPlan, explanation: &Explanation, powers: &[Powe
     }
 }
 
-fn every_destination_is_told(plan: &RunPlan, powers: &[Power]) {
+fn every_destination_is_listed(plan: &RunPlan, powers: &[Power]) {
     let network = of(powers, Section::Network);
     let names: BTreeSet<&str> = plan.parts.iter().map(|part| part.name.0.as_str()).collect();
     // A credential of a part that does not exist belongs to no part.
@@ -64,7 +64,7 @@ fn every_destination_is_told(plan: &RunPlan, powers: &[Power]) {
     }
 }
 
-fn every_rule_is_told(plan: &RunPlan, powers: &[Power]) {
+fn every_rule_is_listed(plan: &RunPlan, powers: &[Power]) {
     let rights = of(powers, Section::Kubernetes);
     for identity in &plan.identities {
         let owner = identity.pack.as_deref().unwrap_or("the hooks");
@@ -84,7 +84,7 @@ fn every_rule_is_told(plan: &RunPlan, powers: &[Power]) {
     }
 }
 
-fn every_secret_is_told(plan: &RunPlan, explanation: &Explanation) {
+fn every_secret_is_listed(plan: &RunPlan, explanation: &Explanation) {
     let check = |secret: &str, part: Option<&str>| {
         let all = explanation.secrets.iter().filter(|info| info.secret == secret);
         let mut seen = all.flat_map(|info| &info.seen);
@@ -127,7 +127,7 @@ fn every_secret_is_told(plan: &RunPlan, explanation: &Explanation) {
     }
 }
 
-fn every_tool_is_told(plan: &RunPlan, explanation: &Explanation, powers: &[Power]) {
+fn every_tool_is_listed(plan: &RunPlan, explanation: &Explanation, powers: &[Power]) {
     assert_eq!(explanation.tools.len(), plan.tools.len());
     let tools = of(powers, Section::Tools);
     for tool in plan.tools.iter().filter(|tool| tool.gate != Gate::Deny) {
@@ -143,11 +143,11 @@ proptest! {
     fn every_power_of_a_plan_is_explained(plan in any_plan()) {
         let explanation = explain(&plan);
         let powers = explanation.powers();
-        every_mount_is_told(&plan, &explanation, &powers);
-        every_destination_is_told(&plan, &powers);
-        every_rule_is_told(&plan, &powers);
-        every_secret_is_told(&plan, &explanation);
-        every_tool_is_told(&plan, &explanation, &powers);
+        every_mount_is_listed(&plan, &explanation, &powers);
+        every_destination_is_listed(&plan, &powers);
+        every_rule_is_listed(&plan, &powers);
+        every_secret_is_listed(&plan, &explanation);
+        every_tool_is_listed(&plan, &explanation, &powers);
         for part in &plan.parts {
             let access = part.host_access.as_ref().filter(|host_access| host_access.enabled);
             if access.is_some_and(|access| access.privileged || access.host_network || !access.mounts.is_empty()) {

@@ -191,7 +191,7 @@ fn what_gates_do_not_hold_is_remarked() {
 }
 
 #[test]
-fn a_program_that_runs_what_it_is_told_takes_free_text() {
+fn a_program_that_runs_its_arguments_takes_free_text() {
     let with = |exec: Value, parameters: Value| {
         let acts = json!({"by": "program", "part": "agent", "exec": exec, "inputMode": "args"});
         let tool = tool("allow", acts, parameters);

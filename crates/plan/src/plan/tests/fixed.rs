@@ -53,7 +53,7 @@ fn a_plan_that_cannot_be_stored_is_none() {
 
 /// A character that takes six bytes as it is stored.
 #[test]
-fn what_the_agent_is_told_is_bounded_as_it_is_stored() {
+fn the_view_of_the_agent_is_bounded_as_it_is_stored() {
     let rules = |letters: usize| {
         let mut harness = Harness::from_yaml(ON_CALL);
         harness.run.spec.system_prompt = Some("\u{1}".repeat(letters));
@@ -313,7 +313,7 @@ fn what_is_mounted_for_the_agent_is_as_open_as_its_tools() {
 }
 
 #[test]
-fn a_run_does_not_change_what_hooks_are_told() {
+fn a_run_does_not_change_the_variables_of_hooks() {
     let manifests = "kind: AgentRun\nmetadata: {name: r, namespace: team, uid: u}\n\
         spec: {agentRef: a, task: t, env: {STRICT: '0', AGENT_RUN_ID: forged, OWN: x}}\n---\n\
         kind: Agent\nmetadata: {name: a, namespace: team}\n\

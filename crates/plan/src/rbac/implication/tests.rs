@@ -20,7 +20,7 @@ fn consequences_of(rule: &Rule, scope: Scope) -> Vec<String> {
 }
 
 #[test]
-fn consequences_are_told_in_plain_words() {
+fn consequences_are_in_plain_words() {
     for (groups, resources, verbs, expected) in [
         (
             "apps",
@@ -132,13 +132,13 @@ fn in_the_whole_cluster_reading_reaches_every_team() {
 }
 
 #[test]
-fn names_narrow_what_is_said() {
+fn names_narrow_the_consequences() {
     let asked = Rule { resource_names: vec!["one".to_owned()], ..rule("core", "secrets", "get") };
     assert_eq!(consequences_of(&asked, Scope::Namespace), ["get secrets: can read a named Secret of the namespace"]);
 }
 
 #[test]
-fn a_wildcard_is_told_by_what_it_stands_for() {
+fn a_wildcard_has_the_consequences_of_what_it_covers() {
     let all: Vec<_> = implications(&rule("*", "*", "*"), Scope::Cluster);
     let says = |text: &str| all.iter().any(|implication| implication.consequence.contains(text));
     for text in [

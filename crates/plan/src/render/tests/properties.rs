@@ -410,7 +410,7 @@ of_every_run! {
     }
 
     /// Without it sockets and inotify between containers do not work in gVisor.
-    shared_scratch_space_is_told_to_gvisor(_plan, rendered) {
+    shared_scratch_space_is_annotated_for_gvisor(_plan, rendered) {
         for (_, template) in templates(rendered) {
             let spec = template.spec.clone().unwrap_or_default();
             let annotations = template.metadata.as_ref().and_then(|metadata| metadata.annotations.clone()).unwrap_or_default();

@@ -344,7 +344,7 @@ fn a_floor_with_pids_needs_the_word_of_the_operator() {
 
 /// The executor recognises gVisor, so the platform does not vouch for it; another kernel looks like the node's.
 #[test]
-fn a_listed_handler_decides_what_the_executor_is_told() {
+fn a_listed_handler_decides_the_arguments_of_the_executor() {
     for (handler, gvisor, profile, holds) in [
         (Some("runsc"), true, "--profile=gvisor", ""),
         (Some("kata"), false, "--profile=auto", ",kernel"),

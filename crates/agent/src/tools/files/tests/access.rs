@@ -76,7 +76,7 @@ fn a_moved_workspace_has_both_names() {
 }
 
 #[test]
-fn a_model_without_commands_is_not_told_to_use_one() {
+fn a_model_without_commands_is_not_asked_to_use_one() {
     let fixture = Fixture::new();
     let fixture = Fixture { roots: fixture.roots.with_commands(Commands::NotOffered), directory: fixture.directory };
     fixture.write("in/binary", b"a\0b");
