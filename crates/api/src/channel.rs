@@ -82,11 +82,11 @@ pub struct AccessControl {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::drop_description)]
 pub struct Triggers {
-    /// After these it says nothing.
+    /// Words after which the agent is silent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::NAMES), inner(length(max = limits::WORD)))]
     pub stop_keywords: Vec<String>,
-    /// After these it answers again.
+    /// Words after which it answers again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::NAMES), inner(length(max = limits::WORD)))]
     pub start_keywords: Vec<String>,
@@ -145,7 +145,7 @@ pub struct ChannelStatus {
     /// In a word.
     #[schemars(length(max = limits::WORD))]
     pub status: String,
-    /// When it was last seen to work.
+    /// When it last worked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_health_check: Option<Time>,
     /// More about it.
