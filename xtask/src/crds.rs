@@ -65,7 +65,8 @@ fn schemas(all: &[CustomResourceDefinition]) -> Result<Vec<(String, String)>> {
     let mut instance = None;
     for definition in all {
         let version = definition.spec.versions.first().context("a kind has a version")?;
-        let schema = serde_json::to_value(version.schema.as_ref().and_then(|it| it.open_api_v3_schema.as_ref()))?;
+        let schema =
+            serde_json::to_value(version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref()))?;
         let text = format!("{}\n", about_values(&schema));
         match definition.spec.names.kind.as_str() {
             "SympoziumInstance" => instance = Some(text),

@@ -69,9 +69,10 @@ fn reproduce(engine: &Engine, chosen: &[&Target], input: &Path) -> anyhow::Resul
     let [target] = chosen else {
         bail!("an input is for one target");
     };
-    match engine.run_input(target.name, input)? {
-        true => line("every property holds for this input"),
-        false => bail!("{} fails on {}", target.name, input.display()),
+    if engine.run_input(target.name, input)? {
+        line("every property holds for this input")
+    } else {
+        bail!("{} fails on {}", target.name, input.display())
     }
     Ok(())
 }

@@ -55,8 +55,8 @@ pub fn cargo(arguments: &[&str]) -> Command {
 pub fn plain_cargo(arguments: &[&str]) -> Command {
     let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments);
-    // Who started this program told it its package. Build scripts look at that (ring's does), and what is built here and what a
-    // person or a test builds would be compiled again for each other.
+    // The process that started this program set the variables of its package. Build scripts look at them (ring's does), so
+    // what is built here and what a person or a test builds would be compiled again for each other.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -274,8 +274,8 @@ mod tests {
         assert_eq!(run.ended, Ended::TimedOut(limit));
         assert!(run.lines.is_empty() || run.lines == ["begun"]);
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let directories = processes.filter_map(|it| std::fs::read_link(it.path().join("cwd")).ok());
-        assert_eq!(directories.filter(|it| it == folder.path()).count(), 0);
+        let directories = processes.filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok());
+        assert_eq!(directories.filter(|directory| directory == folder.path()).count(), 0);
     }
 
     #[test]

@@ -29,7 +29,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "ca-certificates", program: "update-ca-certificates", why: "the certificates of our base image" },
 ];
 
-/// Installs what is missing. Without the right to install it says so and goes on: tests that need the package are
+/// Installs what is missing. Without the permission to install, prints that and continues: tests that need the package are
 /// skipped and counted.
 pub fn run() -> anyhow::Result<()> {
     let missing: Vec<&Package> = PACKAGES.iter().filter(|package| !has_program(package.program)).collect();

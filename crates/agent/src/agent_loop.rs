@@ -291,9 +291,9 @@ impl AgentLoop {
             message: raw_message(&response.message),
             text: Some(&response.text),
             stop: response.stop.unusual(),
-            input_tokens: response.usage.map(|it| it.input),
-            cached_tokens: response.usage.map(|it| it.cached),
-            output_tokens: response.usage.map(|it| it.output),
+            input_tokens: response.usage.map(|usage| usage.input),
+            cached_tokens: response.usage.map(|usage| usage.cached),
+            output_tokens: response.usage.map(|usage| usage.output),
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         self.transcript.add(&line).await;

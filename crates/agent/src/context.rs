@@ -47,7 +47,7 @@ pub fn shrink(conversation: &mut Conversation, model: &dyn Model) -> bool {
 }
 
 fn unelided_bytes(conversation: &Conversation) -> usize {
-    results(conversation).filter(|it| !it.elided).map(|it| it.bytes).sum()
+    results(conversation).filter(|result| !result.elided).map(|result| result.bytes).sum()
 }
 
 fn results(conversation: &Conversation) -> impl Iterator<Item = &EncodedResult> {
@@ -103,7 +103,7 @@ fn elide_longest_recent(conversation: &mut Conversation, model: &dyn Model) -> b
         Entry::Message(_) => None,
     });
     let results = results.take(1).flatten();
-    let Some(longest) = results.filter(|it| !it.elided).max_by_key(|it| it.bytes) else {
+    let Some(longest) = results.filter(|result| !result.elided).max_by_key(|result| result.bytes) else {
         return false;
     };
     let stub = format!(
@@ -131,7 +131,7 @@ fn drop_rounds(conversation: &mut Conversation, model: &dyn Model) -> bool {
         .filter(|index| matches!(entries[*index], Entry::Results(_)))
         .map(|index| index - 1)
         .collect();
-    let Some(droppable) = starts.len().checked_sub(MIN_ROUNDS).filter(|it| *it > 0) else {
+    let Some(droppable) = starts.len().checked_sub(MIN_ROUNDS).filter(|count| *count > 0) else {
         return false;
     };
     let to = starts[droppable.div_ceil(2)];

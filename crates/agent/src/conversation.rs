@@ -64,7 +64,7 @@ impl Conversation {
             .iter()
             .map(|entry| match entry {
                 Entry::Message(message) => message.len(),
-                Entry::Results(results) => results.iter().map(|it| it.encoded.len()).sum(),
+                Entry::Results(results) => results.iter().map(|result| result.encoded.len()).sum(),
             })
             .sum()
     }

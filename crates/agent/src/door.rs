@@ -180,7 +180,7 @@ async fn connect_with_retry(socket: &Path, timeout: Duration) -> io::Result<Unix
             Ok(stream) => return Ok(stream),
             Err(error) => error,
         };
-        // The socket does not exist or nobody listens yet; other errors are permanent.
+        // The socket does not exist or the bridge does not listen yet; other errors are permanent.
         let not_listening = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
         if !not_listening.contains(&error.kind()) || Instant::now() + delay >= deadline {
             return Err(error);

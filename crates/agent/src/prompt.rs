@@ -207,7 +207,7 @@ fn append_skills(text: &mut String, view: &AgentView) {
 
 /// The text on one line, cut at `max_chars`, without invisible characters.
 fn one_line(text: &str, max_chars: usize) -> String {
-    let text: String = text.chars().filter(|it| it.is_whitespace() || is_prose(*it)).collect();
+    let text: String = text.chars().filter(|character| character.is_whitespace() || is_prose(*character)).collect();
     let mut line = String::new();
     let mut left = max_chars;
     for word in text.split_whitespace() {

@@ -65,7 +65,7 @@ fn image_paths(image: &Path) -> io::Result<Vec<PathBuf>> {
         if name == "var" {
             // `/var/run` holds service account tokens.
             let below = entries(&path)?.into_iter();
-            paths.extend(below.filter(|(name, _)| name != "run").map(|(_, it)| it));
+            paths.extend(below.filter(|(name, _)| name != "run").map(|(_, path)| path));
         } else if !RUNTIME_DIRECTORIES.contains(&name.as_str()) {
             paths.push(path);
         }

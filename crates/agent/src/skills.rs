@@ -1,6 +1,6 @@
 //! `load_skill`: the text of a skill and the list of its files. The system prompt has only names and descriptions.
 //!
-//! The text is instructions to the model, so a pack's skill must match the digest in the plan: whoever recreates the
+//! The text is instructions to the model, so a pack's skill must match the digest in the plan: a user who recreates the
 //! ConfigMap between plan and mount cannot change it. A ConfigMap that is a skill by itself is used as it is.
 
 use std::borrow::Cow;

@@ -65,7 +65,7 @@ fn one_line(text: &str) -> String {
         if !line.is_empty() {
             line.push(' ');
         }
-        line.extend(word.chars().filter(|it| is_prose(*it)));
+        line.extend(word.chars().filter(|character| is_prose(*character)));
     }
     truncate(line, Bytes(MAX_LINE)).into_owned()
 }

@@ -114,10 +114,11 @@ fn escape_controls(json: String) -> String {
     }
     let mut escaped = String::with_capacity(json.len() + 16);
     for character in json.chars() {
-        match is_control(character) {
+        if is_control(character) {
             // Only strings can contain them.
-            true => escaped.push_str(&format!("\\u{:04x}", u32::from(character))),
-            false => escaped.push(character),
+            escaped.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            escaped.push(character);
         }
     }
     escaped

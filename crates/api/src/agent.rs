@@ -217,29 +217,29 @@ pub struct CredentialRef {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentStatus {
-    /// Where the agent stands: `Pending`, `Running`, `Serving` or `Error`.
+    /// The phase of the agent: `Pending`, `Running`, `Serving` or `Error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<AgentPhase>,
-    /// How its chat connections are.
+    /// The state of its chat connections.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::CHANNELS))]
     pub channels: Vec<ChannelStatus>,
-    /// Runs that are going on.
+    /// Active runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_agent_pods: Option<i32>,
-    /// Runs that there have been.
+    /// All runs so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_agent_runs: Option<i64>,
     /// The generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How its web endpoint is.
+    /// The state of its web endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_endpoint: Option<WebEndpointStatus>,
     /// When a run was last started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_time: Option<Time>,
-    /// What holds and what does not.
+    /// The conditions of the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

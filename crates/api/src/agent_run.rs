@@ -83,7 +83,7 @@ pub struct AgentRunSpec {
     /// What the agent is to do: a text, or an object `{mode, tool, parameters}` for a skill that leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
-    /// What the agent is told before the task.
+    /// Text for the agent, before the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::LONG_TEXT))]
     pub system_prompt: Option<String>,
@@ -109,7 +109,7 @@ pub struct AgentRunSpec {
     /// How long the run may take, such as `30m`; the agent's when absent. Waiting for a person does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationText>,
-    /// What becomes of the pod afterwards: `delete` or `keep`. The run's rights never stay.
+    /// What happens to the pod after the run: `delete` or `keep`. The run's permissions are revoked in any case.
     #[serde(default)]
     pub cleanup: Cleanup,
     /// Whether the run ends with its task (`task`) or waits for more (`server`).
@@ -143,7 +143,7 @@ pub struct AgentRunSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::VOLUMES))]
     pub volume_mounts: Vec<VolumeMount>,
-    /// Set to true to end the run now. It is the one field that can be changed, and only so.
+    /// Set to true to cancel the run. No other field can be changed, and this one only to true.
     #[serde(default)]
     pub cancel: bool,
 }
@@ -268,10 +268,10 @@ pub struct ToolPolicy {
 #[serde(rename_all = "lowercase")]
 #[schemars(transform = schema::drop_description)]
 pub enum Cleanup {
-    /// It goes when the run is over.
+    /// The pod is deleted when the run has ended.
     #[default]
     Delete,
-    /// It stays to be looked at, without any rights.
+    /// The pod stays for inspection, without any permission.
     Keep,
 }
 

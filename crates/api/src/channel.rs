@@ -59,11 +59,11 @@ pub enum ChannelType {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::drop_description)]
 pub struct AccessControl {
-    /// People whose messages do; everybody's when empty.
+    /// Senders whose messages do; every sender's when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::NAMES), inner(length(max = limits::WORD)))]
     pub allowed_senders: Vec<String>,
-    /// People whose messages do not, allowed or not.
+    /// Senders whose messages do not, even if they are in `allowedSenders`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::NAMES), inner(length(max = limits::WORD)))]
     pub denied_senders: Vec<String>,
@@ -71,7 +71,7 @@ pub struct AccessControl {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::NAMES), inner(length(max = limits::WORD)))]
     pub allowed_chats: Vec<String>,
-    /// What the others are told.
+    /// The answer to the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::SHORT_TEXT))]
     pub deny_message: Option<String>,
@@ -82,11 +82,11 @@ pub struct AccessControl {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::drop_description)]
 pub struct Triggers {
-    /// After these it says nothing.
+    /// Words after which the agent is silent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::NAMES), inner(length(max = limits::WORD)))]
     pub stop_keywords: Vec<String>,
-    /// After these it answers again.
+    /// Words after which it answers again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::NAMES), inner(length(max = limits::WORD)))]
     pub start_keywords: Vec<String>,
@@ -145,7 +145,7 @@ pub struct ChannelStatus {
     /// In a word.
     #[schemars(length(max = limits::WORD))]
     pub status: String,
-    /// When it was last seen to work.
+    /// When it last worked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_health_check: Option<Time>,
     /// More about it.

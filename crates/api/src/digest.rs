@@ -3,6 +3,7 @@
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::hex;
 use crate::names::Digest;
 
 /// A value cannot be serialised as JSON: a map whose keys are not texts, or a number that is not finite.
@@ -35,13 +36,7 @@ pub fn digest_canonical(domain: &str, json: &[u8]) -> Digest {
     // No domain contains this byte, so that no domain can continue into a value.
     hash.update([0]);
     hash.update(json);
-    let mut text = "sha256:".to_owned();
-    for byte in hash.finalize() {
-        for digit in [byte >> 4, byte & 15] {
-            text.extend(char::from_digit(u32::from(digit), 16));
-        }
-    }
-    Digest::new(text)
+    Digest::new(format!("sha256:{}", hex::encode(&hash.finalize())))
 }
 
 #[cfg(test)]

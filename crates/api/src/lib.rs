@@ -35,6 +35,7 @@ pub mod feature;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod guarantee;
+pub mod hex;
 pub mod installation;
 pub mod labels;
 pub mod lifecycle;

@@ -39,9 +39,9 @@ pub struct LifecycleHooks {
 #[serde(rename_all = "lowercase")]
 #[schemars(transform = schema::drop_description)]
 pub enum GateDefault {
-    /// It goes out.
+    /// The result is released.
     Allow,
-    /// It is kept back.
+    /// The result is withheld.
     #[default]
     Block,
 }
@@ -84,7 +84,7 @@ pub struct LifecycleHook {
     /// How long it may take, such as `5m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationText>,
-    /// Whether it decides if the answer goes out. For hooks after the run only.
+    /// Whether it decides if the result is released. For hooks after the run only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<bool>,
 }

@@ -38,7 +38,7 @@ use crate::schema;
 pub struct ModelSpec {
     /// Where the model comes from.
     pub source: ModelSource,
-    /// Where it is kept.
+    /// Where the model is stored.
     #[serde(default)]
     pub storage: ModelStorage,
     /// The server that runs it.
@@ -51,7 +51,7 @@ pub struct ModelSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(transform = schema::TextMap { entries: limits::ENTRIES, value: 63 })]
     pub node_selector: BTreeMap<String, String>,
-    /// Taints of nodes that it may be on all the same, as in a pod.
+    /// Tolerations for taints of nodes, as in a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::ENTRIES))]
     pub tolerations: Vec<OpenObject>,
@@ -72,7 +72,7 @@ pub struct ModelSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = limits::URL))]
     pub url: Option<String>,
-    /// The file that it is kept in.
+    /// The file in which it is stored.
     #[serde(default = "model_file")]
     #[schemars(length(max = 255), regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"))]
     pub filename: String,
@@ -96,7 +96,7 @@ impl Default for ModelSource {
     }
 }
 
-/// Where a model is kept.
+/// Where a model is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::drop_description)]
@@ -140,7 +140,7 @@ pub struct Inference {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,
-    /// Tokens that it can look back on.
+    /// The length of the context, in tokens.
     #[serde(default = "defaults::number::<4096>")]
     #[schemars(range(min = 1, max = 100_000_000))]
     pub context_size: i32,
@@ -275,7 +275,7 @@ pub struct ModelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::URL))]
     pub endpoint: Option<String>,
-    /// More about where it stands.
+    /// Details of the phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::VALUE))]
     pub message: Option<String>,
@@ -289,7 +289,7 @@ pub struct ModelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::VALUE))]
     pub placement_message: Option<String>,
-    /// What holds and what does not.
+    /// The conditions of the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

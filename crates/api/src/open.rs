@@ -76,7 +76,7 @@ impl Volume {
 
     fn projected_sources(&self) -> impl Iterator<Item = (usize, &Value)> {
         let projected = self.source.get("projected");
-        let sources = projected.and_then(|it| it.get("sources")?.as_array());
+        let sources = projected.and_then(|projected| projected.get("sources")?.as_array());
         sources.into_iter().flatten().enumerate()
     }
 }
@@ -150,7 +150,7 @@ mod tests {
         let found = |source: Value| -> Result<_, serde_json::Error> {
             let volume: Volume = serde_json::from_value(source)?;
             let secrets = volume.secrets();
-            let secrets = secrets.iter().map(|it| format!("{} {}", it.field, it.name.unwrap_or("?")));
+            let secrets = secrets.iter().map(|secret| format!("{} {}", secret.field, secret.name.unwrap_or("?")));
             Ok((secrets.collect::<Vec<_>>(), volume.holds_credential()))
         };
         let none: Vec<String> = Vec::new();

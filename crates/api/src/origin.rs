@@ -57,20 +57,21 @@ impl fmt::Display for Origin {
 
 /// The origins of the policies and packs that a run in a cluster was resolved to.
 pub fn from_resolved(resolved: &[ResolvedObject]) -> Vec<ObjectOrigin> {
-    let told = resolved.iter().filter(|it| [POLICY_KIND, PACK_KIND].contains(&it.kind.as_str()));
-    told.map(|it| ObjectOrigin {
-        kind: it.kind.clone(),
-        name: it.name.as_str().to_owned(),
-        from: Origin::Namespace { namespace: it.namespace.as_str().to_owned() },
-    })
-    .collect()
+    let objects = resolved.iter().filter(|object| [POLICY_KIND, PACK_KIND].contains(&object.kind.as_str()));
+    objects
+        .map(|object| ObjectOrigin {
+            kind: object.kind.clone(),
+            name: object.name.as_str().to_owned(),
+            from: Origin::Namespace { namespace: object.namespace.as_str().to_owned() },
+        })
+        .collect()
 }
 
 /// The objects of a kind as text, such as `default (shipped), floor (from floor.yaml)`.
 pub fn format_origins(all: &[ObjectOrigin], kind: &str) -> String {
-    let of_kind = all.iter().filter(|it| it.kind == kind);
-    let told: Vec<String> = of_kind.map(|it| format!("{} ({})", it.name, it.from)).collect();
-    told.join(", ")
+    let of_kind = all.iter().filter(|object| object.kind == kind);
+    let names: Vec<String> = of_kind.map(|object| format!("{} ({})", object.name, object.from)).collect();
+    names.join(", ")
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub struct SympoziumPolicySpec {
     /// How many agents a run may start, and how deep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subagent_policy: Option<SubagentPolicy>,
-    /// Which tools may be used, which not, and for which a person is asked.
+    /// Which tools may be used, which not, and which need an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_gating: Option<ToolGating>,
     /// Features that are on or off: `code-execution`, `sub-agents`, `browser-automation`, `file-access`. On when absent.
@@ -82,7 +82,7 @@ pub struct SympoziumPolicySpec {
     /// Where packs may come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pack_policy: Option<PackPolicy>,
-    /// Who decides where a tool's action is `ask`, how many of them, and how long there is.
+    /// Who approves calls of tools with the action `ask`, how many approvals are needed, and how long a request waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_policy: Option<ApprovalPolicy>,
 }
@@ -161,7 +161,7 @@ impl Default for SubagentPolicy {
     }
 }
 
-/// Which tools may be used, which not, and for which a person is asked.
+/// Which tools may be used, which not, and which need an approval.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::drop_description)]
@@ -191,14 +191,14 @@ pub struct ToolRule {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SympoziumPolicyStatus {
-    /// How many agents are held to this policy by its name: those of its namespace and, for a policy of the system namespace,
+    /// How many agents name this policy: those of its namespace and, for a policy of the system namespace,
     /// those of others that have none of that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_instances: Option<i32>,
     /// The generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What holds and what does not.
+    /// The conditions of the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

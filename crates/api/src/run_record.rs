@@ -70,6 +70,6 @@ pub struct RunRecordSpec {
 pub enum RecordKind {
     /// One line for each decision and action.
     Receipts,
-    /// What was said, without what was dropped at the beginning.
+    /// The text, without what was dropped at the beginning.
     Transcript,
 }

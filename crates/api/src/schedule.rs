@@ -62,7 +62,7 @@ pub struct SympoziumScheduleSpec {
     /// Whether it pauses.
     #[serde(default)]
     pub suspend: bool,
-    /// What happens when it is time and the last run still goes on: `Forbid`, `Allow` or `Replace`.
+    /// What happens when a run is due and the last one has not ended: `Forbid`, `Allow` or `Replace`.
     #[serde(default)]
     pub concurrency_policy: ConcurrencyPolicy,
     /// Whether the agent is given what it remembers.
@@ -113,7 +113,7 @@ pub enum ScheduleType {
     Sweep,
 }
 
-/// What happens when it is time and the last run still goes on.
+/// What happens when a run is due and the last one has not ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::drop_description)]
 pub enum ConcurrencyPolicy {
@@ -148,7 +148,7 @@ pub struct SympoziumScheduleStatus {
     /// The generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When the last run came.
+    /// When the last run was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_time: Option<Time>,
     /// When the next comes.
@@ -160,7 +160,7 @@ pub struct SympoziumScheduleStatus {
     /// How many there have been.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_runs: Option<i64>,
-    /// What holds and what does not.
+    /// The conditions of the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

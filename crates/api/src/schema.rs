@@ -93,7 +93,7 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
                     "maxLength": 32768,
                 },
                 "observedGeneration": {
-                    "description": "The generation of the object that this was said about.",
+                    "description": "The generation of the object that the condition is about.",
                     "type": "integer",
                     "format": "int64",
                     "minimum": 0,

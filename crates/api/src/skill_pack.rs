@@ -173,7 +173,7 @@ pub struct SkillPackStatus {
     /// How many skills there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skill_count: Option<i32>,
-    /// What holds and what does not.
+    /// The conditions of the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

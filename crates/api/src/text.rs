@@ -221,10 +221,10 @@ pub fn find_invisible(text: &str) -> impl Iterator<Item = (usize, char)> {
                 }
             }
             in_a_row += 1;
-            let after = characters.peek().map(|(_, it)| *it);
+            let after = characters.peek().map(|(_, character)| *character);
             let is_keycap = character == '\u{fe0f}' && after == Some('\u{20e3}');
             // An emoji may have a selector and then a joiner.
-            let has_base = before.is_some_and(|it| !it.is_ascii() && is_visible(it));
+            let has_base = before.is_some_and(|character| !character.is_ascii() && is_visible(character));
             if !(is_keycap || has_base && in_a_row <= 2) {
                 return Some((place, character));
             }

@@ -113,11 +113,12 @@ pub struct ToolApprovalStatus {
     /// When.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Time>,
-    /// Why, in their words. The agent is told.
+    /// Why, in their words. The agent reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::SHORT_TEXT))]
     pub reason: Option<String>,
-    /// How far a yes goes: `once`, or for the identical action as often as this `run` repeats it; `once` when absent.
+    /// The scope of an approval: `once`, or `run` for the identical action as often as the run repeats it; `once` when
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<ApprovalScope>,
     /// Who has voted, where one is not enough.
@@ -127,7 +128,7 @@ pub struct ToolApprovalStatus {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["by"])
     )]
     pub votes: Vec<ApprovalVote>,
-    /// What holds and what does not.
+    /// The conditions of the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -144,7 +145,7 @@ pub enum ApprovalDecision {
     Denied,
 }
 
-/// How far a yes goes.
+/// The scope of an approval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(transform = schema::drop_description)]
@@ -177,7 +178,7 @@ pub struct ApprovalVote {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::SHORT_TEXT))]
     pub reason: Option<String>,
-    /// How far their yes goes; `once` when absent.
+    /// The scope of their approval; `once` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<ApprovalScope>,
 }

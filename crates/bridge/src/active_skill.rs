@@ -48,13 +48,14 @@ impl Session {
         let Some(allowed) = &skill.allowed_tools else {
             return Ok(());
         };
-        if tool.name == LOAD_SKILL || allowed.iter().any(|it| matches(it.as_str(), tool)) {
+        if tool.name == LOAD_SKILL || allowed.iter().any(|pattern| matches(pattern.as_str(), tool)) {
             return Ok(());
         }
-        let listed = allowed.iter().take(MAX_LISTED).map(|it| it.as_str());
-        let listed = match allowed.is_empty() {
-            true => "no tools".to_owned(),
-            false => format!("only {}", listed.collect::<Vec<_>>().join(", ")),
+        let listed = allowed.iter().take(MAX_LISTED).map(|pattern| pattern.as_str());
+        let listed = if allowed.is_empty() {
+            "no tools".to_owned()
+        } else {
+            format!("only {}", listed.collect::<Vec<_>>().join(", "))
         };
         let name = skill.short_name();
         let message = format!(

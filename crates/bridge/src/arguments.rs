@@ -45,11 +45,11 @@ Examples:
     ipc-bridge --plan-digest=\"$DIGEST\" --gateway=unix:/run/user/1000/gateway \\
       --input=run/input --door=run/door --ipc=run/ipc
 
-  See whether pods of this cluster are held in by their NetworkPolicies:
+  Check whether pods of this cluster are confined by their NetworkPolicies:
     ipc-bridge check-network --gateway=10.96.0.20:8443 --canary=10.96.0.20:8444 --required
 
 Exit codes:
-  0  the run is over and was reported; or the network was checked
+  0  the run has ended and was reported; or the network was checked
   1  it could not start or go on; the last lines say why, and what to try
   2  the command line was not understood"
 )]
@@ -100,8 +100,8 @@ pub struct ServeArguments {
     #[arg(long, value_name = "N", env = "SYMPOZIUM_BRIDGE_WAIT_FOR_INPUT", default_value_t = WAIT_FOR_INPUT_SECONDS,
         value_parser = clap::value_parser!(u64).range(0..=MAX_WAIT_FOR_INPUT_SECONDS))]
     pub wait_for_input: u64,
-    /// Certificates of authorities that the model's endpoint, or a page's server, may have its own from, besides those that
-    /// everybody trusts: a file of PEM certificates.
+    /// A file of PEM certificates of authorities that the model's endpoint and servers of pages may have their certificates
+    /// from, in addition to the public ones.
     #[arg(long, value_name = "FILE", env = "SSL_CERT_FILE")]
     pub certificates: Option<PathBuf>,
     /// Guarantees that the platform around the skills holds, such as memory,cpu; or none. Where an executor reports one of
@@ -194,7 +194,7 @@ fn parse_guarantee(word: &str) -> Result<PlatformWord, String> {
         return Ok(PlatformWord::None);
     }
     let mut all = Guarantee::ALL.into_iter();
-    let found = all.find(|it| it.as_str() == word);
+    let found = all.find(|guarantee| guarantee.as_str() == word);
     found.map(PlatformWord::Guarantee).ok_or_else(|| {
         let known = Guarantee::ALL.map(Guarantee::as_str).join(", ");
         format!("it is none of {known}, {NONE_WORD}")
@@ -241,7 +241,7 @@ mod tests {
             let words = ["x", "--plan-digest", DIGEST, "--gateway=gateway:8443"];
             let list = format!("--platform-holds={list}");
             let words = words.into_iter().chain([list.as_str()]);
-            Arguments::try_parse_from(words).map(|it| it.serve.platform_guarantees())
+            Arguments::try_parse_from(words).map(|arguments| arguments.serve.platform_guarantees())
         };
         assert_eq!(read("none").unwrap(), []);
         let all = Guarantee::ALL.map(Guarantee::as_str).join(",");

@@ -96,7 +96,7 @@ impl Session {
         if let Ok(action) = question.action.digest() {
             self.record_answer(question.call, &action, CallDecision::Refused, None);
         }
-        refusal(RefusalCode::Unavailable, "nobody waits for this any more")
+        refusal(RefusalCode::Unavailable, "the agent no longer waits for this")
     }
 
     /// Sends the question until it is answered or the deadline has passed.
@@ -131,11 +131,11 @@ impl Session {
         action: Digest,
         identical: Digest,
     ) -> Result<Digest, Refusal> {
-        let told = |decided, by| self.record_answer(question.call, &action, decided, by);
+        let record = |decided, by| self.record_answer(question.call, &action, decided, by);
         match answer {
             AskOutcome::Answered(answer) if answer.action != action || answer.approval != question.action.nonce => {
                 tracing::error!("an answer is about something else than was asked");
-                told(CallDecision::Refused, None);
+                record(CallDecision::Refused, None);
                 let message = "the answer was about something else, which means no";
                 Err(refusal(RefusalCode::Disapproved, message))
             }
@@ -149,34 +149,34 @@ impl Session {
                                 standing.insert(identical, by.clone());
                             }
                         }
-                        told(CallDecision::Allowed, by);
+                        record(CallDecision::Allowed, by);
                         Ok(action)
                     }
                     Decision::Denied => {
-                        told(CallDecision::Denied, by);
+                        record(CallDecision::Denied, by);
                         let reason = answer.reason.as_deref().map(to_receipt_text);
                         let reason = reason.map_or(String::new(), |reason| format!(": {reason}"));
-                        let message = format!("a person was asked and said no{reason}");
+                        let message = format!("an approver was asked and denied it{reason}");
                         Err(refusal(RefusalCode::Disapproved, &message))
                     }
                     Decision::Expired => {
-                        told(CallDecision::Expired, None);
+                        record(CallDecision::Expired, None);
                         Err(expired_refusal())
                     }
                 }
             }
             AskOutcome::Expired => {
-                told(CallDecision::Expired, None);
+                record(CallDecision::Expired, None);
                 Err(expired_refusal())
             }
             AskOutcome::Unavailable(why) => {
-                told(CallDecision::Refused, None);
-                let message = format!("nobody can be asked, which means no: {}", to_receipt_text(&why));
+                record(CallDecision::Refused, None);
+                let message = format!("no approver can be asked, which means no: {}", to_receipt_text(&why));
                 Err(refusal(RefusalCode::Disapproved, &message))
             }
             AskOutcome::Cancelled => {
-                told(CallDecision::Refused, None);
-                Err(refusal(RefusalCode::Unavailable, "nobody waits for this any more"))
+                record(CallDecision::Refused, None);
+                Err(refusal(RefusalCode::Unavailable, "the agent no longer waits for this"))
             }
         }
     }
@@ -187,6 +187,6 @@ impl Session {
 }
 
 fn expired_refusal() -> Refusal {
-    let message = "a person had to approve this, and nobody answered in time, which means no";
+    let message = "an approver had to allow this, and none answered in time, which means no";
     refusal(RefusalCode::Expired, message)
 }

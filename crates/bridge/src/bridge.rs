@@ -57,7 +57,7 @@ pub async fn run(started: ServeContext) -> ExitCode {
 }
 
 async fn serve(started: ServeContext) -> Result<ExitCode, Failure> {
-    let mut told = ShutdownSignals::listen()?;
+    let mut signals = ShutdownSignals::listen()?;
     let (session, door) = prepare(started)?;
     let reporting = {
         let session = Arc::clone(&session);
@@ -69,11 +69,11 @@ async fn serve(started: ServeContext) -> Result<ExitCode, Failure> {
             reported
         })
     };
-    let end = wait_and_serve(&session, door, &mut told).await;
+    let end = wait_and_serve(&session, door, &mut signals).await;
     let times = ShutdownDeadlines::new(&end, Duration::from_secs(session.plan.deadlines.grace_seconds));
     tokio::select! {
         () = drain_calls(&session, times.drain) => {}
-        _ = told.recv() => session.abandon_actions(),
+        _ = signals.recv() => session.abandon_actions(),
     }
     let ending = agent_end(&session, end);
     let event = end_event(&ending);
@@ -83,7 +83,7 @@ async fn serve(started: ServeContext) -> Result<ExitCode, Failure> {
     let reported = tokio::select! {
         reported = timeout_at(times.report, &mut reporting) => reported,
         // A second signal shortens the report: what is left is the time that a part has to exit.
-        _ = told.recv() => timeout_at(Instant::now() + times.stop_report_timeout, &mut reporting).await,
+        _ = signals.recv() => timeout_at(Instant::now() + times.stop_report_timeout, &mut reporting).await,
     };
     let complete = matches!(reported, Ok(Ok(ReportOutcome::Complete)));
     if !complete {
@@ -91,17 +91,14 @@ async fn serve(started: ServeContext) -> Result<ExitCode, Failure> {
     }
     // Must be last, see the module.
     write_done(&session);
-    Ok(match complete {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Writes `done` for every skill.
 fn write_done(session: &Session) {
     for (pack, skill) in &session.skills {
         if let Err(error) = skill.write_done() {
-            tracing::error!(pack, %error, "the skill cannot be told that the run is over");
+            tracing::error!(pack, %error, "the skill cannot be notified that the run has ended");
         }
     }
 }
@@ -184,7 +181,7 @@ fn logs_command(run: &str) -> String {
 }
 
 /// Waits for the agent, then serves it. Returns when the door is closed for good.
-async fn wait_and_serve(session: &Arc<Session>, door: Door, told: &mut ShutdownSignals) -> StopCause {
+async fn wait_and_serve(session: &Arc<Session>, door: Door, signals: &mut ShutdownSignals) -> StopCause {
     let patience = Duration::from_secs(session.plan.deadlines.connect_seconds);
     let agent = tokio::select! {
         agent = timeout(patience, door.accept_agent()) => match agent {
@@ -195,44 +192,43 @@ async fn wait_and_serve(session: &Arc<Session>, door: Door, told: &mut ShutdownS
             }
             Err(_) => return StopCause::NeverConnected,
         },
-        _ = told.recv() => return StopCause::Signalled,
+        _ = signals.recv() => return StopCause::Signalled,
         cause = session.wait_end() => return cause,
     };
     session.clock.start();
     session.records.set_phase(BridgePhase::Working);
-    serve_agent(session, agent, told).await
+    serve_agent(session, agent, signals).await
 }
 
-async fn serve_agent(session: &Arc<Session>, agent: UnixStream, told: &mut ShutdownSignals) -> StopCause {
+async fn serve_agent(session: &Arc<Session>, agent: UnixStream, signals: &mut ShutdownSignals) -> StopCause {
     let serving = door::serve(session, agent);
     tokio::pin!(serving);
     let cause = tokio::select! {
-        () = &mut serving => return classify_disconnect(session, told).await,
+        () = &mut serving => return classify_disconnect(session, signals).await,
         () = session.clock.wait_expired() => return StopCause::TimedOut,
-        _ = told.recv() => return StopCause::Signalled,
+        _ = signals.recv() => return StopCause::Signalled,
         cause = session.wait_end() => cause,
     };
     if cause == StopCause::AgentDone {
         // The agent knows that its result was accepted, and disconnects by itself.
         tokio::select! {
             _ = timeout(DISCONNECT_TIMEOUT, serving) => {}
-            _ = told.recv() => return StopCause::Signalled,
+            _ = signals.recv() => return StopCause::Signalled,
         }
-        return classify_disconnect(session, told).await;
+        return classify_disconnect(session, signals).await;
     }
     cause
 }
 
 /// Decides why the agent disconnected. When a pod is deleted, all of its containers are signalled, and the agent
 /// possibly a moment before the bridge. The agent's report alone does not turn a failure into a stop.
-async fn classify_disconnect(session: &Session, told: &mut ShutdownSignals) -> StopCause {
-    if session.agent_was_terminated() && timeout(SIGNAL_SKEW, told.recv()).await.is_ok() {
+async fn classify_disconnect(session: &Session, signals: &mut ShutdownSignals) -> StopCause {
+    if session.agent_was_terminated() && timeout(SIGNAL_SKEW, signals.recv()).await.is_ok() {
         return StopCause::Signalled;
     }
     StopCause::AgentDone
 }
 
-/// The deadlines of the shutdown.
 struct ShutdownDeadlines {
     /// Running calls must have ended.
     drain: Instant,

@@ -129,13 +129,13 @@ impl Session {
                     RefusalCode::Denied => CallDecision::Denied,
                     _ => CallDecision::Refused,
                 };
-                let gate = self.plan.tools.iter().find(|it| it.name == name);
+                let gate = self.plan.tools.iter().find(|tool| tool.name == name);
                 self.records.add(Event::Called {
                     call,
                     tool: to_receipt_text(name),
                     pack: None,
                     arguments: hash,
-                    gate: gate.map(|it| it.gate),
+                    gate: gate.map(|tool| tool.gate),
                     decided,
                     reason: Some(to_receipt_text(&refusal.message)),
                 });
@@ -248,8 +248,8 @@ impl Session {
                 Invocation::Command { request, .. } => Operation::Program(&request.argv),
                 Invocation::Direct { text } => Operation::Call(text),
             },
-            work_dir: request.and_then(|it| it.work_dir.as_deref()),
-            stdin: request.and_then(|it| it.stdin.as_deref()),
+            work_dir: request.and_then(|request| request.work_dir.as_deref()),
+            stdin: request.and_then(|request| request.stdin.as_deref()),
             timeout_seconds: work.timeout_seconds(&begun.tool),
         }
     }
@@ -268,7 +268,7 @@ impl Session {
 }
 
 fn cancelled_refusal() -> Refusal {
-    refusal(RefusalCode::Unavailable, "nobody waits for this any more")
+    refusal(RefusalCode::Unavailable, "the agent no longer waits for this")
 }
 
 pub(crate) fn refusal(code: RefusalCode, message: &str) -> Refusal {

@@ -99,9 +99,10 @@ fn command_line(request: &ExecRequest) -> String {
         None => program,
     };
     let with_line = ExecRequest { command: line, ..request.clone() };
-    match with_line.command.len() <= MAX_WORD_BYTES && with_line.to_json().is_ok() {
-        true => with_line.command,
-        false => ARGV_REQUIRED_COMMAND.to_owned(),
+    if with_line.command.len() <= MAX_WORD_BYTES && with_line.to_json().is_ok() {
+        with_line.command
+    } else {
+        ARGV_REQUIRED_COMMAND.to_owned()
     }
 }
 

@@ -160,11 +160,11 @@ impl DoorServer {
             }
             path::TRANSCRIPT => self.handle_transcript(body).await,
             path::RESULT => self.handle_result(body).await,
-            said => {
-                if let Some(tool) = said.strip_prefix(path::TOOLS) {
+            other => {
+                if let Some(tool) = other.strip_prefix(path::TOOLS) {
                     return self.handle_tool(tool, body).await;
                 }
-                let Some(permit) = said.strip_prefix(path::PERMITS) else {
+                let Some(permit) = other.strip_prefix(path::PERMITS) else {
                     return Err(unknown_request());
                 };
                 match permit.strip_suffix(path::REPORT) {
@@ -247,14 +247,14 @@ impl DoorServer {
         }
         match self.session.records.add_transcript(lines.into_iter()) {
             TranscriptOutcome::Stored => Ok(DoorAnswer::no_content()),
-            TranscriptOutcome::Full => Err(refusal(RefusalCode::Busy, "what was said before has not left the run yet")),
+            TranscriptOutcome::Full => Err(refusal(RefusalCode::Busy, "earlier text has not been reported yet")),
             TranscriptOutcome::TooLarge => Err(refusal(RefusalCode::Size, "no more of the transcript is kept")),
         }
     }
 
     async fn handle_result(&self, body: Incoming) -> Result<Response<DoorAnswer>, Refusal> {
         let limit = self.session.plan.limits.result_bytes;
-        let limit = usize::try_from(limit).map_or(MAX_RESULT, |it| it.min(MAX_RESULT));
+        let limit = usize::try_from(limit).map_or(MAX_RESULT, |limit| limit.min(MAX_RESULT));
         // JSON escaping can make a text six times as long.
         let body = self.read(&self.reads, body, limit.saturating_mul(6)).await?;
         let result: AgentResult = parse_json(&body)?;

@@ -46,9 +46,9 @@ impl IsolationFloor {
         if !self.attesting.contains(pack) {
             return None;
         }
-        let reported = isolation.and_then(|it| it.get("guarantees"));
+        let reported = isolation.and_then(|isolation| isolation.get("guarantees"));
         let missing = self.required.iter().filter_map(|guarantee| {
-            let word = reported.and_then(|it| it.get(guarantee.as_str()));
+            let word = reported.and_then(|reported| reported.get(guarantee.as_str()));
             let standing = match word.and_then(Value::as_str) {
                 Some(ENFORCED) => return None,
                 Some(DELEGATED) if self.platform.contains(guarantee) => return None,
@@ -95,9 +95,9 @@ mod tests {
                 (json!(true), false, false),
                 (Value::Null, false, false),
             ] {
-                let others = Guarantee::ALL.into_iter().filter(|it| *it != guarantee);
+                let others = Guarantee::ALL.into_iter().filter(|other| *other != guarantee);
                 let mut guarantees: serde_json::Map<String, Value> =
-                    others.map(|it| (it.as_str().to_owned(), json!("enforced"))).collect();
+                    others.map(|guarantee| (guarantee.as_str().to_owned(), json!("enforced"))).collect();
                 if !word.is_null() {
                     guarantees.insert(guarantee.as_str().to_owned(), word.clone());
                 }
@@ -106,8 +106,8 @@ mod tests {
                     let floor = floor(&Guarantee::ALL, platform);
                     let missing = floor.describe_missing(OURS, Some(&isolation));
                     assert_eq!(missing.is_none(), holds, "{guarantee}: {word}, {missing:?}");
-                    let told = missing.is_none_or(|it| it.contains(guarantee.as_str()));
-                    assert!(told, "{guarantee}");
+                    let is_missing = missing.is_none_or(|message| message.contains(guarantee.as_str()));
+                    assert!(is_missing, "{guarantee}");
                 }
             }
         }
@@ -135,7 +135,7 @@ mod tests {
         let plan = RunPlan::read(PLAN).unwrap();
         let starts = |pack: &str| {
             let mut parts = plan.parts.iter();
-            let part = parts.find(|it| it.role.pack() == Some(pack)).unwrap();
+            let part = parts.find(|part| part.role.pack() == Some(pack)).unwrap();
             matches!(part.start, Start::Injected { .. })
         };
         assert!(starts(OURS) && !starts(FOREIGN));

@@ -98,7 +98,7 @@ pub fn bridge_request(data: &[u8]) {
             }
         };
         let out = Bytes::from(accepted.pieces.concat());
-        assert_eq!(rules.check(&out).map(|it| it.pieces.concat()), Ok(out.to_vec()));
+        assert_eq!(rules.check(&out).map(|checked| checked.pieces.concat()), Ok(out.to_vec()));
         let read = |bytes: &[u8]| match serde_json::from_slice::<Value>(bytes) {
             Ok(Value::Object(fields)) => Some(fields),
             // Numbers out of every range are valid JSON all the same.
@@ -134,7 +134,7 @@ fn check_tools(wire: WireFormat, tools: Option<&Value>) {
 /// As a provider reads it: nothing that it would fetch, or has stored.
 fn check_content(messages: Option<&Value>) {
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
-    for part in list(messages).iter().flat_map(|it| list(it.get("content"))) {
+    for part in list(messages).iter().flat_map(|message| list(message.get("content"))) {
         let places = [&part["image_url"], &part["image_url"]["url"], &part["source"]["url"]];
         let mut places = places.into_iter().filter_map(Value::as_str);
         assert!(places.all(|place| place.starts_with("data:")), "{part}");
@@ -204,7 +204,7 @@ fn redact(secret: &[u8], pieces: &[&[u8]]) {
     let came = pieces.concat();
     assert_eq!(out.len(), came.len());
     // Stars that the redactor wrote may complete a secret that contains stars.
-    let finds = || out.windows(secret.len()).any(|it| it == secret);
+    let finds = || out.windows(secret.len()).any(|window| window == secret);
     assert!(secret.contains(&b'*') || !finds());
     assert!(out.iter().zip(&came).all(|(out, came)| out == came || *out == b'*'));
 }

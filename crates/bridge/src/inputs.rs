@@ -223,7 +223,7 @@ impl Inputs {
 fn bridge_credentials(plan: &RunPlan) -> impl Iterator<Item = &GatewayCredential> {
     let bridge = plan.parts.iter().find(|part| part.role == Role::Bridge);
     let credentials = plan.credentials.iter();
-    credentials.filter(move |it| bridge.is_some_and(|bridge| bridge.name == it.part))
+    credentials.filter(move |credential| bridge.is_some_and(|bridge| bridge.name == credential.part))
 }
 
 /// Parses `USER:PASSWORD`. Only the gateway can verify it. But the bridge can see whether it belongs to another run or

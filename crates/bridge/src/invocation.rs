@@ -87,7 +87,6 @@ impl Invocation {
         }
     }
 
-    /// Timeout in seconds.
     pub fn timeout_seconds(&self, tool: &ToolPlan) -> u32 {
         let asked = self.request().and_then(|request| request.timeout);
         asked.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(tool.limits.timeout_seconds)
@@ -105,7 +104,7 @@ impl Session {
         match work {
             Invocation::Command { part, request } => {
                 let patience = Duration::from_secs(u64::from(begun.tool.limits.timeout_seconds));
-                let asked = request.timeout.and_then(|it| u64::try_from(it).ok());
+                let asked = request.timeout.and_then(|timeout| u64::try_from(timeout).ok());
                 let patience = asked.map_or(patience, Duration::from_secs) + ANSWER_GRACE;
                 let pack = begun.tool.pack.as_deref().unwrap_or_default();
                 let executed = match self.skills.get(pack) {
@@ -113,7 +112,7 @@ impl Session {
                     None => Execution::StoppedByOther { claimed: false },
                 };
                 if let Execution::Answered(result) = &executed {
-                    let isolation = result.meta.as_ref().and_then(|it| it.isolation.as_ref());
+                    let isolation = result.meta.as_ref().and_then(|meta| meta.isolation.as_ref());
                     if let Some(why) = self.floor.describe_missing(pack, isolation) {
                         let done = complete_below_floor(&why, isolation);
                         self.end_below_floor(why);
@@ -128,7 +127,7 @@ impl Session {
                 let given_up = match begun.tool.name.as_str() {
                     // A page that is not read to its end has no effects.
                     FETCH_URL => Outcome::Cancelled,
-                    SPAWN_SUBAGENTS => failed("given up; nobody knows whether it was done"),
+                    SPAWN_SUBAGENTS => failed("given up; it is unknown whether it was done"),
                     // Actions with effects for others are completed: whether they happened must be known, and they do
                     // not take long.
                     _ => return complete_direct(acting.await),
@@ -168,7 +167,7 @@ impl Session {
                 let answer = self.run_api.post::<SubrunsAnswer>(path::SUBRUNS, &request).await;
                 let answer = answer.map_err(api_refusal)?;
                 let text = serde_json::to_string(&answer)
-                    .map_err(|_| refusal(RefusalCode::Unknown, "the answer cannot be told"))?;
+                    .map_err(|_| refusal(RefusalCode::Unknown, "the answer cannot be serialised"))?;
                 let (text, _) = fit_bytes(text, most);
                 Ok(ToolAnswer::Text { text })
             }
@@ -186,9 +185,9 @@ impl Session {
         limit: Duration,
         most: usize,
     ) -> Result<ToolAnswer, Refusal> {
-        let told = timeout(limit, self.run_api.post::<TextAnswer>(path, request)).await;
-        let told = told.map_err(|_| api_refusal(RunApiError::Lost))?;
-        let (text, _) = fit_bytes(told.map_err(api_refusal)?.text, most);
+        let answer = timeout(limit, self.run_api.post::<TextAnswer>(path, request)).await;
+        let answer = answer.map_err(|_| api_refusal(RunApiError::Lost))?;
+        let (text, _) = fit_bytes(answer.map_err(api_refusal)?.text, most);
         Ok(ToolAnswer::Text { text })
     }
 }
@@ -237,7 +236,7 @@ fn complete_cancelled(outcome: Outcome) -> Completed {
         outcome,
         output: OutputSize::default(),
         isolation: None,
-        answer: Err(refusal(RefusalCode::Unavailable, "nobody waits for this any more")),
+        answer: Err(refusal(RefusalCode::Unavailable, "the agent no longer waits for this")),
     }
 }
 
@@ -249,10 +248,7 @@ fn complete_execution(executed: Execution, most: usize, logs: &str) -> Completed
         isolation: None,
         answer: Err(refusal(code, message)),
     };
-    let maybe = |claimed| match claimed {
-        true => RefusalCode::Unknown,
-        false => RefusalCode::Unavailable,
-    };
+    let maybe = |claimed| if claimed { RefusalCode::Unknown } else { RefusalCode::Unavailable };
     match executed {
         Execution::Answered(result) => complete_command(*result, most),
         Execution::Invalid(problem) => {
@@ -272,9 +268,7 @@ fn complete_execution(executed: Execution, most: usize, logs: &str) -> Completed
             nothing(failed(&message), RefusalCode::Unavailable, &message)
         }
         Execution::StoppedByOther { claimed } => {
-            let message = format!(
-                "the skill's executor has been told to leave, by something else than the end of the run; see `{logs}`"
-            );
+            let message = format!("the skill's executor was asked to exit before the end of the run; see `{logs}`");
             nothing(failed(&message), maybe(claimed), &message)
         }
         Execution::Restarted => {
@@ -286,7 +280,9 @@ fn complete_execution(executed: Execution, most: usize, logs: &str) -> Completed
             let message = format!("{NO_ANSWER_MESSAGE}; see `{logs}`");
             nothing(failed(&message), maybe(claimed), &message)
         }
-        Execution::Cancelled => nothing(Outcome::Cancelled, RefusalCode::Unavailable, "nobody waits for this any more"),
+        Execution::Cancelled => {
+            nothing(Outcome::Cancelled, RefusalCode::Unavailable, "the agent no longer waits for this")
+        }
     }
 }
 
@@ -352,7 +348,7 @@ fn failed(why: &str) -> Outcome {
 fn next_id() -> RequestId {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(0));
+    let now = now.map_or(0, |since_epoch| u64::try_from(since_epoch.as_nanos()).unwrap_or(0));
     let last = LAST.fetch_max(now, Ordering::Relaxed);
     let id = if now > last { now } else { LAST.fetch_add(1, Ordering::Relaxed) + 1 };
     RequestId::from_nanoseconds(id)

@@ -116,7 +116,7 @@ mod tests {
     /// `Err` for refused, `None` for absent.
     fn read(value: &[u8]) -> Result<Option<String>, String> {
         let key = ProviderKey::new("API_KEY".into(), Zeroizing::new(value.to_vec()));
-        key.map(|it| it.map(|key| key.expose().to_owned())).map_err(|error| error.to_string())
+        key.map(|read| read.map(|key| key.expose().to_owned())).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Session {
         let allowed = self.allow(&begun, &work, &mut unwanted).await?;
         // It selects the active skill.
         if name == LOAD_SKILL
-            && let Some(skill) = begun.arguments.get("name").and_then(|it| it.as_str())
+            && let Some(skill) = begun.arguments.get("name").and_then(|value| value.as_str())
         {
             self.activate_skill(skill);
         }
@@ -93,7 +93,7 @@ impl Session {
         let permit = self.permits.lock().remove(&number);
         if let Some(permit) = permit {
             permit.expiry.abort();
-            let outcome = Outcome::Failed { why: "the agent never said what came of it".to_owned() };
+            let outcome = Outcome::Failed { why: "the agent did not report the outcome".to_owned() };
             self.finish_action(number, outcome, OutputSize::default(), None);
         }
     }

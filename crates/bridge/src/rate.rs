@@ -22,7 +22,6 @@ pub struct RateLimiter {
     recent: VecDeque<Instant>,
 }
 
-/// The limit that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitExceeded {
     /// Too many calls are running.
@@ -105,12 +104,12 @@ mod tests {
                     }
                     continue;
                 }
-                let recent = started.iter().filter(|it| now - **it < MINUTE).count();
+                let recent = started.iter().filter(|start| now - **start < MINUTE).count();
                 let room = started.len() < total as usize && running < concurrent && recent < per_minute as usize;
                 let answer = pace.check(now);
                 prop_assert_eq!(answer.is_ok(), room, "{:?}", answer);
                 if let Err(LimitExceeded::PerMinute(wait)) = answer {
-                    let later = started.iter().filter(|it| now + wait - **it < MINUTE).count();
+                    let later = started.iter().filter(|start| now + wait - **start < MINUTE).count();
                     prop_assert!(later < per_minute as usize);
                 }
                 if answer.is_ok() {

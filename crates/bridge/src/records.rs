@@ -100,7 +100,7 @@ impl Records {
 
     pub fn add(&self, event: Event) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let at_ms = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+        let at_ms = now.map_or(0, |since_epoch| u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX));
         let mut state = self.state.lock();
         if state.agent_end.is_some() {
             tracing::warn!("something ended after the run did, and is in no receipt");
@@ -222,7 +222,7 @@ impl Records {
             state.transcript_pending -= line.len() + LINE_OVERHEAD;
             transcript.extend(state.transcript.pop_front());
         }
-        let ending_fits = state.agent_end.as_ref().is_none_or(|it| agent_end_length(it) <= left);
+        let ending_fits = state.agent_end.as_ref().is_none_or(|agent_end| agent_end_length(agent_end) <= left);
         // Alone it always fits: an answer has a limit of its own.
         let is_alone = receipts.is_empty() && transcript.is_empty();
         let all = all_receipts && state.transcript.is_empty() && (ending_fits || is_alone);

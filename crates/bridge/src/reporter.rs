@@ -67,7 +67,7 @@ pub async fn report(records: &Records, upward: &RunApiClient, usage: impl Fn() -
     }
 }
 
-/// What the gateway has said about the run's token so far.
+/// What the gateway has answered about the run's token so far.
 #[derive(Debug, Clone, Copy)]
 enum TokenState {
     /// Nothing.

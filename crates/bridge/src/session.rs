@@ -54,7 +54,6 @@ pub struct Session {
     rate_limiters: Mutex<RateLimiters>,
     calls: AtomicU64,
     model_requests: AtomicU64,
-    /// Requests to the model that are in flight.
     model_requests_in_flight: watch::Sender<u32>,
     refusals: AtomicU64,
     /// Calls that act at the moment, by call number.
@@ -172,9 +171,10 @@ impl Session {
             let Some(pack) = part.role.pack() else {
                 continue;
             };
-            let verification = match part.is_attested() || verifying.contains(pack) {
-                true => Verification::Verifies,
-                false => Verification::Unverified,
+            let verification = if part.is_attested() || verifying.contains(pack) {
+                Verification::Verifies
+            } else {
+                Verification::Unverified
             };
             let directory = ipc.join(pack);
             let skill = Skill::open(&directory, pack, verification, &floor, notify.clone())

@@ -153,7 +153,7 @@ fn missing_refs(spec: &AgentSpec, namespace: &str, context: &Context) -> Vec<Str
     let missing = packs.filter(|pack| is_missing(pack.as_str())).map(|pack| format!("SkillPack `{}`", pack.as_str()));
     let mut missing: Vec<String> = missing.collect();
     if let Some(policy) = &spec.policy_ref
-        && !namespaces.iter().any(|it| Caches::find(&caches.policies, it, policy.as_str()).is_some())
+        && !namespaces.iter().any(|namespace| Caches::find(&caches.policies, namespace, policy.as_str()).is_some())
     {
         missing.push(format!("SympoziumPolicy `{}`", policy.as_str()));
     }
@@ -215,7 +215,7 @@ impl RunCounts {
         let new = there.difference(&count.runs).count();
         count.total = count.total.saturating_add(i64::try_from(new).unwrap_or(i64::MAX));
         count.runs = there;
-        let phase = |run: &Arc<AgentRun>| run.status.as_ref().and_then(|it| it.phase);
+        let phase = |run: &Arc<AgentRun>| run.status.as_ref().and_then(|status| status.phase);
         let is_active = |run: &&Arc<AgentRun>| matches!(phase(run), Some(Phase::Running | Phase::Serving));
         let newest = runs.iter().filter_map(|run| run.creation_timestamp()).max();
         RunNumbers {

@@ -24,7 +24,8 @@ use crate::settings::{
     CONCURRENCY, HISTORY_LIMIT, MAX_ACTIVE_RUNS, MAX_WEIGHT, RESOLVE_TIMEOUT, Settings, UserNamespaces,
 };
 
-/// Realises runs on Kubernetes: plans each once, gives its skills their rights, and takes everything back.
+/// Realises runs on Kubernetes: plans each once, grants its skills their permissions, and revokes and deletes everything
+/// at its end.
 #[derive(Debug, Parser)]
 #[command(
     name = "sympozium-controller",
@@ -50,7 +51,7 @@ Exit codes:
   2  the command line was not understood"
 )]
 pub struct Arguments {
-    /// The kubeconfig to work by [default: the pod's ServiceAccount].
+    /// The kubeconfig to use [default: the pod's ServiceAccount].
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig [default: its current one].
@@ -59,7 +60,7 @@ pub struct Arguments {
     /// Where controller, gateway, built-in packs and the floor are.
     #[arg(long, value_name = "NAME", env = "SYMPOZIUM_SYSTEM_NAMESPACE", default_value = SYSTEM_NAMESPACE)]
     pub system_namespace: String,
-    /// What this process is called in the Lease; something random is added [default: the machine's name].
+    /// The name of this process in the Lease; a random suffix is added [default: the machine's name].
     #[arg(long, value_name = "NAME", env = "SYMPOZIUM_IDENTITY")]
     pub identity: Option<String>,
     /// Where /healthz, /readyz and /metrics are answered.
@@ -79,13 +80,14 @@ pub struct Arguments {
 /// How runs are treated.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Runs that are worked on at a time.
+    /// Runs that are reconciled at a time.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_CONCURRENCY", default_value_t = CONCURRENCY, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub concurrency: u16,
-    /// Runs that go on at a time, in the whole cluster. Those beyond it wait.
+    /// Runs that are active at a time, in the whole cluster. Further ones wait.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_ACTIVE_RUNS", default_value_t = MAX_ACTIVE_RUNS)]
     pub active_runs: usize,
-    /// How many of those places a namespace gets against others, from 1 to 1000; may be given for several [default: 1 for each].
+    /// The share of those slots that a namespace gets relative to others, from 1 to 1000; may be given for several
+    /// [default: 1 for each].
     #[arg(
         long = "namespace-weight",
         value_name = "NAMESPACE=N",
@@ -94,17 +96,17 @@ pub struct RunArguments {
         value_parser = parse_weight
     )]
     pub namespace_weights: Vec<(String, u16)>,
-    /// Finished runs of one agent that are kept.
+    /// Finished runs of one agent that are retained.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_HISTORY", default_value_t = HISTORY_LIMIT)]
     pub history: usize,
-    /// How long a finished run is kept [seconds; default: for ever].
+    /// How long a finished run is retained [seconds; default: for ever].
     #[arg(long, value_name = "N", env = "SYMPOZIUM_KEEP", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     pub keep: Option<u64>,
-    /// How long a run waits for an agent, a pack, a policy or a model that is not there yet [seconds].
+    /// How long a run waits for an agent, a pack, a policy or a model that does not exist yet [seconds].
     #[arg(long, value_name = "N", env = "SYMPOZIUM_PATIENCE", default_value_t = RESOLVE_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     pub patience: u64,
-    /// A file with the prices of models, as JSON; `status.costEstimate` of runs is worked out by it. Read at the start [default: none,
-    /// and no costs].
+    /// A file with the prices of models, as JSON, from which `status.costEstimate` of runs is computed. Read at the start
+    /// [default: none, and no costs].
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_PRICES")]
     pub prices: Option<PathBuf>,
 }
@@ -124,7 +126,7 @@ pub struct PodArguments {
     /// Whether pods run in a user namespace of their own.
     #[arg(long, value_enum, env = "SYMPOZIUM_USER_NAMESPACES", default_value_t = UserNamespaceChoice::Auto)]
     pub user_namespaces: UserNamespaceChoice,
-    /// The RuntimeClass of runs in agent-sandbox for which nobody names one.
+    /// The RuntimeClass of runs in agent-sandbox that name none.
     #[arg(long, value_name = "NAME", env = "SYMPOZIUM_RUNTIME_CLASS")]
     pub runtime_class: Option<String>,
     /// Handlers of RuntimeClasses that give a pod a kernel of its own, for runs whose policy requires one.
@@ -145,8 +147,8 @@ pub struct PodArguments {
     /// The gateway's address, for a cluster without its Service.
     #[arg(long, value_name = "IP", env = "SYMPOZIUM_GATEWAY_ADDRESS")]
     pub gateway_address: Option<IpAddr>,
-    /// A file of PEM certificates of authorities that runs trust for their model's endpoint and for pages, besides the public ones.
-    /// Read at the start [default: none].
+    /// A file of PEM certificates of authorities that runs trust for their model's endpoint and for pages, in addition to
+    /// the public ones. Read at the start [default: none].
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_CERTIFICATES")]
     pub certificates: Option<PathBuf>,
 }
@@ -154,7 +156,7 @@ pub struct PodArguments {
 /// Whether pods run in a user namespace of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum UserNamespaceChoice {
-    /// Where every node that takes pods says that its runtime can.
+    /// If every node that takes pods reports that its runtime can.
     Auto,
     /// Always: a node that cannot refuses the pod.
     Always,
@@ -189,7 +191,7 @@ impl Arguments {
         };
         settings.admission.system_namespace.clone_from(&self.system_namespace);
         settings.admission.default_runtime_class = pods.runtime_class.as_deref().map(ObjectName::new);
-        let handlers = pods.kernel_handlers.iter().filter(|it| !it.is_empty());
+        let handlers = pods.kernel_handlers.iter().filter(|handler| !handler.is_empty());
         settings.admission.kernel_handlers = handlers.cloned().collect();
         settings
     }
@@ -222,7 +224,7 @@ impl Arguments {
 impl PodArguments {
     fn plan_settings(&self) -> PlanSettings {
         let defaults = PlanSettings::default();
-        let image = |told: &Option<String>, ours: ImageRef| told.as_deref().map_or(ours, ImageRef::new);
+        let image = |given: &Option<String>, ours: ImageRef| given.as_deref().map_or(ours, ImageRef::new);
         PlanSettings {
             images: Images {
                 agent: image(&self.agent_image, defaults.images.agent),
@@ -238,7 +240,7 @@ fn parse_weight(text: &str) -> anyhow::Result<(String, u16)> {
     let (namespace, weight) = text.split_once('=').context("it is not NAMESPACE=N")?;
     NamespaceName::new(namespace).check()?;
     let weight = weight.parse::<u16>().ok();
-    let weight = weight.filter(|it| (1..=MAX_WEIGHT).contains(it));
+    let weight = weight.filter(|weight| (1..=MAX_WEIGHT).contains(weight));
     let weight = weight.with_context(|| format!("a weight is from 1 to {MAX_WEIGHT}"))?;
     Ok((namespace.to_owned(), weight))
 }
@@ -345,7 +347,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let flag = format!("--prices={}", path.display());
             let prices = Arguments::parse_from(["x", &flag]).load_prices();
-            prices.map_err(|it| format!("{it:?}"))
+            prices.map_err(|error| format!("{error:?}"))
         };
         let table = r#"{"currency": "USD", "models": {"m": {"input": 1, "output": 2}}}"#;
         assert!(read(table).unwrap().is_some());
@@ -363,7 +365,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let flag = format!("--certificates={}", path.display());
             let overrides = Arguments::parse_from(["x", &flag]).load_overrides();
-            overrides.map(|it| it.certificates).map_err(|it| format!("{it:?}"))
+            overrides.map(|overrides| overrides.certificates).map_err(|error| format!("{error:?}"))
         };
         let good = rcgen::generate_simple_self_signed(["model.test".to_owned()]).unwrap();
         let good = good.cert.pem();
@@ -381,7 +383,7 @@ mod tests {
             assert!(error.contains(why), "{error}");
         }
         let missing = Arguments::parse_from(["x", "--certificates=/nowhere"]).load_overrides();
-        let error = missing.map_err(|it| format!("{it:?}")).unwrap_err();
+        let error = missing.map_err(|error| format!("{error:?}")).unwrap_err();
         assert!(error.contains("/nowhere"), "{error}");
     }
 }

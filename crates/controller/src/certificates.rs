@@ -99,7 +99,7 @@ impl CertificateManager {
     }
 
     /// Checks the Secrets now, after every change, and every hour. Publishes what is usable.
-    pub async fn run(mut self, tell: watch::Sender<Option<TrustMaterial>>) {
+    pub async fn run(mut self, material_sender: watch::Sender<Option<TrustMaterial>>) {
         let changes = stream::select_all(SECRET_NAMES.map(|name| {
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
             watcher(self.secret_metadata.clone(), config).default_backoff().boxed()
@@ -108,7 +108,7 @@ impl CertificateManager {
         loop {
             let pause = match self.check(Timestamp::now()).await {
                 Ok(material) => {
-                    tell.send_replace(Some(material));
+                    material_sender.send_replace(Some(material));
                     CHECK_INTERVAL
                 }
                 Err(error) => {
@@ -175,7 +175,7 @@ impl CertificateManager {
         if !is_ours(&found) {
             return Err(Error::Damaged {
                 secret: name,
-                why: "it is not of this authority for this name or has expired, and somebody else put it there"
+                why: "it is not of this authority for this name or has expired, and another client put it there"
                     .to_owned(),
             });
         }

@@ -94,9 +94,9 @@ struct Stores {
 
 impl ClusterInfoWatcher {
     /// Runs for as long as the future is polled.
-    pub async fn run(mut self, client: Client, tell: watch::Sender<Option<Arc<ClusterInfo>>>) {
+    pub async fn run(mut self, client: Client, cluster_info: watch::Sender<Option<Arc<ClusterInfo>>>) {
         let (watched, mut changes) = watch_all(&client, &self.settings.system_namespace);
-        let mut told: Option<Vec<&'static str>> = None;
+        let mut logged: Option<Vec<&'static str>> = None;
         loop {
             tokio::select! {
                 Some(()) = changes.next() => {}
@@ -106,15 +106,15 @@ impl ClusterInfoWatcher {
             }
             let found = self.build(&watched);
             let missing = found.as_ref().err().cloned().unwrap_or_default();
-            if told.as_ref() != Some(&missing) {
+            if logged.as_ref() != Some(&missing) {
                 if missing.is_empty() {
                     tracing::info!("the gateway, the API server and the nodes are discovered; runs can start");
                 } else {
                     tracing::warn!(missing = missing.join(", "), "runs wait until these are found");
                 }
-                told = Some(missing);
+                logged = Some(missing);
             }
-            tell.send_if_modified(|current| {
+            cluster_info.send_if_modified(|current| {
                 let changed = match (current.as_ref(), &found) {
                     (None, Err(_)) => false,
                     (Some(old), Ok(new)) => !is_same(old, new),
@@ -148,7 +148,7 @@ impl ClusterInfoWatcher {
         );
         need(!api_server.is_empty(), "the addresses of the API server");
         let certificates = watched.certificates.state();
-        let certificates = certificates.first().and_then(|it| extract::certificates(it));
+        let certificates = certificates.first().and_then(|object| extract::certificates(object));
         need(certificates.is_some(), "the certificates of the API server");
         let material = self.material.borrow().clone();
         need(material.is_some(), "the gateway's authority and keys");
@@ -169,7 +169,7 @@ impl ClusterInfoWatcher {
                 gateway,
                 api_server,
                 host_users,
-                sandbox_version: sandboxes.first().and_then(|it| extract::sandbox_version(it)),
+                sandbox_version: sandboxes.first().and_then(|definition| extract::sandbox_version(definition)),
                 storage_class: self.overrides.storage_class.clone(),
                 pod_pids_limit: self.settings.pod_pids_limit,
                 certificates: self.overrides.certificates.clone(),

@@ -23,7 +23,6 @@ pub fn elapsed_since(time: &Time) -> Duration {
     Duration::try_from(elapsed).unwrap_or_default()
 }
 
-/// The value of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionValue {
     /// `True`, `False` or `Unknown`.
@@ -86,7 +85,9 @@ pub fn set_condition(
 /// The condition `Admitted` with every violation and warning of an object.
 pub fn admitted_condition(findings: &Denial) -> ConditionValue {
     let lines = |violations: &[Violation], prefix: &str| -> Vec<String> {
-        let line = |it: &Violation| format!("{prefix}{}: {} [{}]; {}", it.field, it.message, it.rule, it.hint);
+        let line = |violation: &Violation| {
+            format!("{prefix}{}: {} [{}]; {}", violation.field, violation.message, violation.rule, violation.hint)
+        };
         violations.iter().map(line).collect()
     };
     let mut all = lines(&findings.violations, "");

@@ -47,8 +47,8 @@ impl Context {
     pub fn new(
         client: Client,
         settings: Settings,
-        world: Caches,
-        surroundings: watch::Receiver<Option<Arc<ClusterInfo>>>,
+        caches: Caches,
+        cluster_info: watch::Receiver<Option<Arc<ClusterInfo>>>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
@@ -57,8 +57,8 @@ impl Context {
             client,
             index: Arc::new(RunIndex::new(settings.max_active_runs, settings.namespace_weights.clone())),
             settings: Arc::new(settings),
-            caches: world,
-            cluster_info: surroundings,
+            caches,
+            cluster_info,
             own_writes: Arc::default(),
             plans: Arc::default(),
             pod_rejections: Arc::default(),
@@ -92,7 +92,6 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters of an Event's note; the API server rejects longer ones.
 const MAX_NOTE: usize = 1000;
 
-/// The content of an Event.
 #[derive(Debug, Clone)]
 pub struct EventContent<'a> {
     pub type_: EventType,
@@ -138,5 +137,5 @@ impl OwnWrites {
 /// Resource versions of one kind are increasing numbers (KEP-5504).
 fn resource_version(run: &AgentRun) -> u64 {
     let version = run.metadata.resource_version.as_deref();
-    version.and_then(|it| it.parse().ok()).unwrap_or(0)
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rejections_are_told_apart_by_their_code() {
+    async fn rejections_are_distinguished_by_their_code() {
         let metadata = ObjectMeta { name: Some("lease".to_owned()), ..ObjectMeta::default() };
         let lease = Lease { metadata, spec: None };
         let store = rejecting_store(409, "Conflict");

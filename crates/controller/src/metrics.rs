@@ -211,9 +211,9 @@ impl Metrics {
     }
 
     /// All metrics in the text format of OpenMetrics. Runs are counted now, from the cache.
-    pub fn to_text(&self, world: Option<&Caches>) -> String {
-        if let Some(world) = world {
-            self.count_runs(world.runs.state().iter().map(AsRef::as_ref));
+    pub fn to_text(&self, caches: Option<&Caches>) -> String {
+        if let Some(caches) = caches {
+            self.count_runs(caches.runs.state().iter().map(AsRef::as_ref));
         }
         let mut text = String::new();
         // Writing to a String does not fail.
@@ -224,7 +224,7 @@ impl Metrics {
     fn count_runs<'a>(&self, runs: impl Iterator<Item = &'a AgentRun>) {
         let mut counts: HashMap<Phase, i64> = HashMap::new();
         for run in runs {
-            let phase = run.status.as_ref().and_then(|it| it.phase);
+            let phase = run.status.as_ref().and_then(|status| status.phase);
             *counts.entry(phase.unwrap_or_default()).or_default() += 1;
         }
         for (phase, name) in PHASES {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_shown() {
+    fn metrics_show_what_was_counted() {
         let metrics = Metrics::new();
         metrics.count_write("Role", "create");
         metrics.count_write("Role", "create");

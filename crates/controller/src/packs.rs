@@ -121,7 +121,9 @@ fn owner_reference(pack: &SkillPack) -> Option<OwnerReference> {
 }
 
 fn is_owned_by(map: &ConfigMap, owner: &OwnerReference) -> bool {
-    map.owner_references().iter().any(|it| it.controller == Some(true) && it.uid == owner.uid)
+    map.owner_references()
+        .iter()
+        .any(|owner_reference| owner_reference.controller == Some(true) && owner_reference.uid == owner.uid)
 }
 
 fn is_same(found: &ConfigMap, wanted: &ConfigMap) -> bool {
@@ -201,9 +203,9 @@ mod tests {
         let mut not_controlled = ours.clone();
         not_controlled.owner_references_mut()[0].controller = None;
         assert!(!is_owned_by(&not_controlled, &owner));
-        let mut nobodys = ours;
-        nobodys.metadata.owner_references = None;
-        assert!(!is_owned_by(&nobodys, &owner));
+        let mut ownerless = ours;
+        ownerless.metadata.owner_references = None;
+        assert!(!is_owned_by(&ownerless, &owner));
         later.metadata.uid = None;
         assert!(owner_reference(&later).is_none());
     }

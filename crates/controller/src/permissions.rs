@@ -67,7 +67,6 @@ pub fn rules() -> Vec<PolicyRule> {
     ]
 }
 
-/// Rules in the system namespace.
 pub fn system_namespace_rules() -> Vec<PolicyRule> {
     vec![
         // Leader election. A rule for `create` cannot have resource names.
@@ -120,8 +119,8 @@ mod tests {
             let groups = rule.api_groups.iter().flatten();
             let words = resources.chain(groups).chain(&rule.verbs);
             assert!(words.into_iter().all(|word| !word.contains('*')), "{rule:?}");
-            let has = |verb: &str| rule.verbs.iter().any(|it| it == verb);
-            let about = |resource: &str| rule.resources.iter().flatten().any(|it| it == resource);
+            let has = |verb: &str| rule.verbs.iter().any(|listed| listed == verb);
+            let about = |resource: &str| rule.resources.iter().flatten().any(|listed| listed == resource);
             let unnamed = rule.resource_names.is_none();
             assert!(!(unnamed && about("secrets") && (has("list") || has("watch"))), "{rule:?}");
             assert!(!has("impersonate") && !has("deletecollection"), "{rule:?}");

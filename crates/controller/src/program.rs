@@ -12,8 +12,8 @@ use anyhow::{Context as _, anyhow};
 use clap::Parser as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use sympozium_api::AgentRun;
 use sympozium_api::installation::CONTROLLER;
+use sympozium_api::{AgentRun, hex};
 use sympozium_plan::prices::Prices;
 use sympozium_program::leader::{HeldLease, LeaderElector, LeaseLost};
 use sympozium_program::listen::bind;
@@ -141,7 +141,7 @@ fn identity(arguments: &Arguments) -> Result<String, Failure> {
         names.nodename().to_string_lossy().into_owned()
     });
     let bytes = random::random_bytes::<4>().map_err(anyhow::Error::from)?;
-    Ok(format!("{name}_{}", *random::to_hex(&*bytes)))
+    Ok(format!("{name}_{}", hex::encode(&*bytes)))
 }
 
 /// A process that holds the Lease.
@@ -161,11 +161,11 @@ impl LeaderProcess {
         signals: &mut ShutdownSignals,
     ) -> Result<(), Failure> {
         let (stop, stopping) = watch::channel(false);
-        let StartedTasks { mut loops, mut tasks, caches: world } = self.start(arguments, &stopping);
+        let StartedTasks { mut loops, mut tasks, caches } = self.start(arguments, &stopping);
         let ready = async {
-            if world.wait_until_ready().await {
+            if caches.wait_until_ready().await {
                 tracing::info!("every kind is watched");
-                self.state.set_leading(world.clone());
+                self.state.set_leading(caches.clone());
             }
             std::future::pending::<()>().await;
         };
@@ -204,17 +204,17 @@ impl LeaderProcess {
     fn start(&self, arguments: &Arguments, stopping: &watch::Receiver<bool>) -> StartedTasks {
         let client = &self.client;
         let settings = Arc::new(Settings { prices: self.prices.clone(), ..arguments.settings() });
-        let (world, told, watching) = Caches::watch(client);
-        let (tell_surroundings, surroundings) = watch::channel(None);
-        let (tell_material, material) = watch::channel(None);
-        let (tell_gone, gone) = mpsc::unbounded_channel();
+        let (caches, watch_events, watching) = Caches::watch(client);
+        let (cluster_info_sender, cluster_info) = watch::channel(None);
+        let (material_sender, material) = watch::channel(None);
+        let (gone_sender, gone) = mpsc::unbounded_channel();
         let nodes = Arc::new(Notify::new());
         let counted = Arc::new(RunCounts::default());
         let context = Arc::new(Context::new(
             client.clone(),
             settings.as_ref().clone(),
-            world.clone(),
-            surroundings,
+            caches.clone(),
+            cluster_info,
             Arc::clone(&self.metrics),
         ));
         let (runs, wanted_runs) = queue();
@@ -229,7 +229,7 @@ impl LeaderProcess {
             packs,
             agents,
             instances,
-            deleted_runs: tell_gone,
+            deleted_runs: gone_sender,
             nodes_changed: Arc::clone(&nodes),
             run_counts: Arc::clone(&counted),
             policies,
@@ -241,28 +241,28 @@ impl LeaderProcess {
         let mut tasks = JoinSet::new();
         tasks.spawn(watching);
         tasks.spawn(requeue_when_known(Arc::clone(&context), dispatch.runs.clone()));
-        tasks.spawn(dispatch.run(told, Arc::clone(&context)));
+        tasks.spawn(dispatch.run(watch_events, Arc::clone(&context)));
         let keeper = CertificateManager::new(client.clone(), &settings.system_namespace, Arc::clone(&self.metrics));
-        tasks.spawn(keeper.run(tell_material));
+        tasks.spawn(keeper.run(material_sender));
         let follower = ClusterInfoWatcher {
             settings,
             overrides: self.overrides.clone(),
-            caches: world.clone(),
+            caches: caches.clone(),
             nodes_changed: nodes,
             material,
             metrics: Arc::clone(&self.metrics),
         };
-        tasks.spawn(follower.run(client.clone(), tell_surroundings));
+        tasks.spawn(follower.run(client.clone(), cluster_info_sender));
 
         let mut loops = JoinSet::new();
         let stop = || stopping.clone();
         let with = || Arc::clone(&context);
-        loops.spawn(run_loop("AgentRun", with(), world.runs.clone(), wanted_runs, stop(), run::reconcile));
-        loops.spawn(run_loop("SkillPack", with(), world.packs.clone(), wanted_packs, stop(), packs::reconcile));
+        loops.spawn(run_loop("AgentRun", with(), caches.runs.clone(), wanted_runs, stop(), run::reconcile));
+        loops.spawn(run_loop("SkillPack", with(), caches.packs.clone(), wanted_packs, stop(), packs::reconcile));
         loops.spawn(run_loop(
             "SympoziumPolicy",
             with(),
-            world.policies.clone(),
+            caches.policies.clone(),
             wanted_policies,
             stop(),
             policies::reconcile,
@@ -270,7 +270,7 @@ impl LeaderProcess {
         loops.spawn(run_loop(
             "Model",
             with(),
-            world.models.clone(),
+            caches.models.clone(),
             wanted_models,
             stop(),
             admission_status::reconcile_model,
@@ -278,26 +278,26 @@ impl LeaderProcess {
         loops.spawn(run_loop(
             "SympoziumSchedule",
             with(),
-            world.schedules.clone(),
+            caches.schedules.clone(),
             wanted_schedules,
             stop(),
             admission_status::reconcile_schedule,
         ));
         let numbers = Arc::clone(&counted);
-        loops.spawn(run_loop("Agent", with(), world.agents.clone(), wanted_agents, stop(), move |agent, context| {
+        loops.spawn(run_loop("Agent", with(), caches.agents.clone(), wanted_agents, stop(), move |agent, context| {
             agents::reconcile_agent(agent, context, Arc::clone(&numbers))
         }));
         loops.spawn(run_loop(
             "SympoziumInstance",
             with(),
-            world.instances.clone(),
+            caches.instances.clone(),
             wanted_instances,
             stop(),
             move |agent, context| agents::reconcile_instance(agent, context, Arc::clone(&counted)),
         ));
         // The sweeper deletes objects: it must wait until the caches are complete.
         let sweeper = Sweeper::new(with());
-        let listed = world.clone();
+        let listed = caches.clone();
         let stop = stop();
         loops.spawn(async move {
             let mut stopped = stop.clone();
@@ -310,17 +310,17 @@ impl LeaderProcess {
                 } => {}
             }
         });
-        StartedTasks { loops, tasks, caches: world }
+        StartedTasks { loops, tasks, caches }
     }
 }
 
 /// Requeues all unfinished runs when the cluster info becomes known.
 async fn requeue_when_known(context: Arc<Context>, runs: Queue<AgentRun>) {
-    let mut surroundings = context.cluster_info.clone();
-    let mut known = surroundings.borrow_and_update().is_some();
-    while surroundings.changed().await.is_ok() {
+    let mut cluster_info = context.cluster_info.clone();
+    let mut known = cluster_info.borrow_and_update().is_some();
+    while cluster_info.changed().await.is_ok() {
         let before = known;
-        known = surroundings.borrow_and_update().is_some();
+        known = cluster_info.borrow_and_update().is_some();
         if known && !before {
             for run in context.index.unfinished() {
                 runs.add(run);
@@ -331,7 +331,6 @@ async fn requeue_when_known(context: Arc<Context>, runs: Queue<AgentRun>) {
     std::future::pending().await
 }
 
-/// The started tasks.
 struct StartedTasks {
     /// End after the stop signal.
     loops: JoinSet<()>,

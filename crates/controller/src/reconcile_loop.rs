@@ -336,7 +336,7 @@ mod tests {
             queue.remove(&object);
         }
         let next = std::iter::from_fn(|| wanted.try_next(4));
-        let next: Vec<_> = next.map(|it| it.name).collect();
+        let next: Vec<_> = next.map(|next| next.name).collect();
         assert!(next[..2].contains(&"single".to_owned()), "{next:?}");
     }
 }

@@ -70,9 +70,9 @@ enum Lifecycle {
 
 fn lifecycle(run: &StoredRun) -> Lifecycle {
     let status = run.status.as_ref();
-    let phase = status.and_then(|it| it.phase).unwrap_or(Phase::Pending);
+    let phase = status.and_then(|status| status.phase).unwrap_or(Phase::Pending);
     if run.metadata.deletion_timestamp.is_some() {
-        let ours = run.finalizers().iter().any(|it| it == finalizer::RUN);
+        let ours = run.finalizers().iter().any(|name| name == finalizer::RUN);
         // Another client may remove our finalizer while a different one keeps the run: its grants must still be
         // revoked.
         let has_more = !run.grants().is_empty() && !is_revoked(run);
@@ -87,7 +87,7 @@ fn lifecycle(run: &StoredRun) -> Lifecycle {
     if phase == Phase::PostRunning {
         return Lifecycle::PostRun;
     }
-    let has_pod = status.is_some_and(|it| it.pod_uid.is_some());
+    let has_pod = status.is_some_and(|status| status.pod_uid.is_some());
     if has_pod { Lifecycle::Running } else { Lifecycle::Starting }
 }
 

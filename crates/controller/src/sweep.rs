@@ -173,7 +173,7 @@ impl Sweeper {
         for selector in scope.selectors() {
             let found = list_all::<K>(&client, &selector).await?;
             // Most objects belong to runs in the cache and need no request.
-            candidates.extend(found.into_iter().filter(|it| !is_of(it, &known)));
+            candidates.extend(found.into_iter().filter(|candidate| !is_of(candidate, &known)));
         }
         if candidates.is_empty() {
             if *scope == Scope::All {
@@ -182,7 +182,7 @@ impl Sweeper {
             return Ok(());
         }
         let runs = list_run_uids(&client).await?;
-        candidates.retain(|it| !is_of(it, &runs) || is_of(it, &settled));
+        candidates.retain(|candidate| !is_of(candidate, &runs) || is_of(candidate, &settled));
         let mut foreign = 0;
         let mut failure = None;
         for object in candidates {

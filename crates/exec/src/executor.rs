@@ -257,10 +257,8 @@ impl Executor {
         let found =
             self.open_working_directory(request).and_then(|directory| Ok((self.find(request, &directory)?, directory)));
         // A sandbox that is gone has no programs either; return the real cause.
-        let (program, directory) = found.map_err(|error| match keeper_link::has_ended(&self.keeper_pidfd) {
-            true => RunError::SandboxGone,
-            false => error,
-        })?;
+        let (program, directory) = found
+            .map_err(|error| if keeper_link::has_ended(&self.keeper_pidfd) { RunError::SandboxGone } else { error })?;
         let job = Job {
             script: match &program.kind {
                 ProgramKind::Elf => None,
@@ -424,9 +422,10 @@ impl Executor {
                 drop(pool);
                 return lock(&self.keeper).new_worker().map_err(|error| {
                     self.discard_worker();
-                    match keeper_link::has_ended(&self.keeper_pidfd) {
-                        true => RunError::SandboxGone,
-                        false => RunError::ContactLost(error),
+                    if keeper_link::has_ended(&self.keeper_pidfd) {
+                        RunError::SandboxGone
+                    } else {
+                        RunError::ContactLost(error)
                     }
                 });
             }

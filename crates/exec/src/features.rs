@@ -200,8 +200,8 @@ impl Features {
         let name = rustix::system::uname();
         let capabilities = machine::effective_capabilities();
         let under_seccomp_filter = machine::under_seccomp_filter();
-        let surroundings = namespaces::NamespaceSettings::read(
-            capabilities.iter().any(|it| it == "CAP_SYS_ADMIN"),
+        let namespace_settings = namespaces::NamespaceSettings::read(
+            capabilities.iter().any(|capability| capability == "CAP_SYS_ADMIN"),
             under_seccomp_filter,
         );
         let gvisor_signs = machine::gvisor_signs();
@@ -216,7 +216,7 @@ impl Features {
             gvisor_signs,
             landlock: machine::detect_landlock(),
             seccomp: machine::detect_seccomp(),
-            user_namespaces: namespaces::probe_user(&surroundings),
+            user_namespaces: namespaces::probe_user(&namespace_settings),
             namespaces: namespaces::probe_others(),
             private_proc: namespaces::probe_private_proc(),
             idmapped_mounts: namespaces::probe_idmapped_mounts(),

@@ -5,7 +5,7 @@
 //! for a finding. Each one states a property and panics when it does not hold; a body that could only find panics would
 //! find little in safe Rust.
 
-#![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
+#![expect(clippy::expect_used, reason = "a broken property panics, as in a test")]
 
 mod limits;
 mod messages;

@@ -118,10 +118,7 @@ pub(crate) fn abi() -> i32 {
 
 fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCreated> {
     let readable = readable_paths(view)?;
-    let terminals = match view.terminals {
-        true => TERMINALS.as_slice(),
-        false => &[],
-    };
+    let terminals = if view.terminals { TERMINALS.as_slice() } else { &[] };
     // Devices can be used, but not created.
     let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev | Truncate});
     let rules = readable

@@ -100,7 +100,7 @@ const READ_ONLY_ATTRIBUTES: u64 = BASE_ATTRIBUTES | libc::MOUNT_ATTR_RDONLY;
 /// Builds the layout and enters it. On return this process is init of its pid namespace, in the new root, with all
 /// capabilities in its own user namespace and none outside.
 pub(crate) fn build_layout(
-    world: &Layout,
+    layout: &Layout,
     without: &BTreeSet<Layer>,
     control: &OwnedFd,
     live: &mut LiveLayers,
@@ -109,15 +109,15 @@ pub(crate) fn build_layout(
     // Root's own work first: the sources of binds, opened with root's permissions and idmapped to our identity.
     let mut binds = Vec::new();
     let mut lower = None;
-    if let Some(identity) = world.identity {
-        if let RootView::Directory(directory) = &world.root {
+    if let Some(identity) = layout.identity {
+        if let RootView::Directory(directory) = &layout.root {
             // Other users need not be able to reach it.
             lower = Some(clone_tree(directory).step(bind_step(directory))?);
         }
-        for bind in &world.binds {
+        for bind in &layout.binds {
             binds.push((bind, open_as_root(bind, identity, wants(Layer::IdmappedMounts), live)?));
         }
-        sys::set_user(identity, identity).step("change to the world's UID")?;
+        sys::set_user(identity, identity).step("change to the sandbox's UID")?;
         // A changed UID makes the process non-dumpable, and /proc/self/uid_map root's.
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)
             .step("make the stage dumpable")?;
@@ -130,16 +130,16 @@ pub(crate) fn build_layout(
 
     if wants(Layer::NetworkNamespace) {
         sys::bring_loopback_up().step("bring loopback up")?;
-        if !world.hosts.is_empty() {
+        if !layout.hosts.is_empty() {
             // A forwarder for a host listens at the host's own port. No other process is in this network namespace.
             fs::write(UNPRIVILEGED_PORTS, "0").step("open ports of the loopback interface")?;
         }
     }
     if wants(Layer::UtsNamespace) {
-        rustix::system::sethostname(world.hostname.as_bytes()).step("set the host name")?;
+        rustix::system::sethostname(layout.hostname.as_bytes()).step("set the host name")?;
     }
-    if world.identity.is_none() && wants(Layer::MountNamespace) {
-        for bind in &world.binds {
+    if layout.identity.is_none() && wants(Layer::MountNamespace) {
+        for bind in &layout.binds {
             let tree = clone_tree_no_symlinks(&bind.source).step(bind_step(&bind.source))?;
             let attributes = bind.access.attributes();
             sys::mount_setattr(tree.as_fd(), true, attributes, None).step(bind_step(&bind.source))?;
@@ -147,13 +147,13 @@ pub(crate) fn build_layout(
         }
     }
     if wants(Layer::MountNamespace) {
-        root::build_root(world, lower, &binds, wants(Layer::PidNamespace))?;
+        root::build_root(layout, lower, &binds, wants(Layer::PidNamespace))?;
         live.insert(Layer::MountNamespace, String::new());
     }
     if wants(Layer::RlimitNproc) {
-        let limit = rustix::process::Rlimit { current: Some(world.pids.into()), maximum: Some(world.pids.into()) };
+        let limit = rustix::process::Rlimit { current: Some(layout.pids.into()), maximum: Some(layout.pids.into()) };
         rustix::process::setrlimit(rustix::process::Resource::Nproc, limit).step("limit the number of processes")?;
-        live.insert(Layer::RlimitNproc, world.pids.to_string());
+        live.insert(Layer::RlimitNproc, layout.pids.to_string());
     }
     Ok(oom_score)
 }
@@ -224,8 +224,8 @@ fn fork_init(control: &OwnedFd) -> Result<(), StepError> {
     match sys::fork(ForkParent::CallersParent).step("fork init")? {
         Fork::Child => Ok(()),
         Fork::Parent(init) => {
-            let told = wire::send_json(control, &StageReply::Pid(init.pid.as_raw_pid()), &[]);
-            sys::exit_now(i32::from(told.is_err()));
+            let sent = wire::send_json(control, &StageReply::Pid(init.pid.as_raw_pid()), &[]);
+            sys::exit_now(i32::from(sent.is_err()));
         }
     }
 }

@@ -74,7 +74,7 @@ impl LockdownReport {
     /// The restrictions that the kernel does not support. Empty after [`Lockdown::apply`].
     pub fn missing(&self) -> BTreeSet<Restriction> {
         let all = Restriction::ALL.into_iter();
-        all.filter(|it| !self.live.contains(it)).collect()
+        all.filter(|restriction| !self.live.contains(restriction)).collect()
     }
 }
 
@@ -227,7 +227,7 @@ pub(crate) fn count_threads() -> io::Result<usize> {
 /// The restrictions that a kernel with this Landlock ABI supports.
 fn supported_restrictions(abi: i32) -> BTreeSet<Restriction> {
     let all = Restriction::ALL.into_iter();
-    all.filter(|it| abi >= it.needs_abi()).collect()
+    all.filter(|restriction| abi >= restriction.needs_abi()).collect()
 }
 
 #[cfg(test)]

@@ -148,10 +148,7 @@ struct Candidate<'a> {
 
 impl Candidate<'_> {
     fn require_absolute(&self) -> Result<(), LookupError> {
-        match self.path.is_absolute() {
-            true => Ok(()),
-            false => Err(LookupError::NotAbsolute { path: self.path.to_owned() }),
-        }
+        if self.path.is_absolute() { Ok(()) } else { Err(LookupError::NotAbsolute { path: self.path.to_owned() }) }
     }
 
     /// The program, if the runner can write neither the file itself nor a component of its path.

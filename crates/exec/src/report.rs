@@ -153,7 +153,7 @@ mod tests {
         let floor: Floor = Guarantee::ALL.into_iter().collect();
         let below: Vec<_> = (report.unmet(&floor).into_iter()).map(|(guarantee, _)| guarantee).collect();
         let all_but_network = Guarantee::ALL.into_iter();
-        let all_but_network = all_but_network.filter(|it| *it != Guarantee::Network);
+        let all_but_network = all_but_network.filter(|guarantee| *guarantee != Guarantee::Network);
         assert_eq!(below, all_but_network.collect::<Vec<_>>());
     }
 

@@ -519,10 +519,8 @@ pub(crate) fn take_variable(name: &CStr, keep: impl Fn(usize) -> bool) -> Option
                 let length = after_name - 1;
                 let value = (*next).add(entry.len() - length).cast::<u8>();
                 let value = std::slice::from_raw_parts_mut(value, length);
-                taken.get_or_insert_with(|| match keep(length) {
-                    true => Ok(Zeroizing::new(value.to_vec())),
-                    false => Err(length),
-                });
+                taken
+                    .get_or_insert_with(|| if keep(length) { Ok(Zeroizing::new(value.to_vec())) } else { Err(length) });
                 value.zeroize();
             }
             next = next.add(1);

@@ -51,16 +51,16 @@ pub struct Arguments {
 /// What the program does.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve runs until asked to end.
+    /// Serve runs until asked to terminate.
     ///
-    /// SIGHUP reads plans, keys and certificates again. A run whose plan is gone is over: what it has open is cut. In a
-    /// cluster keys and certificates are read again by themselves when their files change.
+    /// SIGHUP reloads plans, keys and certificates. A run whose plan is gone has ended: its connections are closed. In a
+    /// cluster, keys and certificates are reloaded when their files change.
     Serve(Box<ServeArguments>),
     /// Print the proxy's address with the credential of one part of a run in it.
     ///
-    /// For trying things out: in a cluster the controller does this.
+    /// For experiments: in a cluster the controller does this.
     Sign(SignArguments),
-    /// Listen on loopback and lead each port through a gateway to one host.
+    /// Listen on loopback and forward each port through a gateway to one host.
     #[command(hide = true)]
     Forward(ForwardArguments),
 }
@@ -71,7 +71,7 @@ pub struct ServeArguments {
     /// Where parts connect: an address, or unix:PATH for a socket in the file system.
     #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY_LISTEN", default_value = "127.0.0.1:3128", value_parser = parse_gateway_address)]
     pub listen: GatewayAddress,
-    /// The directory of plans: each *.json in it is the plan of a run that is not over.
+    /// The directory of plans: each *.json in it is the plan of a run that has not ended.
     #[arg(long, value_name = "DIR", env = "SYMPOZIUM_GATEWAY_PLANS")]
     pub plans: Option<PathBuf>,
     /// Serve the runs of a Kubernetes cluster instead: AgentRuns are watched, reports become RunRecords and a run's
@@ -92,7 +92,7 @@ pub struct ServeArguments {
     /// The keys of credentials: a line each of an id, a space and 64 hexadecimal digits.
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_GATEWAY_KEY_FILE")]
     pub key_file: PathBuf,
-    /// Serve the run API too, and keep what runs report in this directory [default: the way out only].
+    /// Serve the run API too, and store what runs report in this directory [default: the proxy only].
     #[arg(long, value_name = "DIR", env = "SYMPOZIUM_GATEWAY_RECORDS")]
     pub records: Option<PathBuf>,
     /// The certificate to serve TLS with, and those that signed it [default: no TLS].
@@ -101,11 +101,11 @@ pub struct ServeArguments {
     /// Its key.
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_GATEWAY_TLS_KEY", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Serve the proxy, and only that, to clients that speak no TLS too: few programs can speak TLS to a proxy. Their
-    /// credential, good for one part of one run, travels in clear text to here.
+    /// Serve the proxy, and only that, to clients without TLS too: few programs can use TLS to a proxy. Their credential,
+    /// valid for one part of one run, is sent to the gateway in clear text.
     #[arg(long, env = "SYMPOZIUM_GATEWAY_PLAIN_PROXY", requires = "tls_cert")]
     pub plain_proxy: bool,
-    /// A port that says hello to everybody. A pod that can reach it is not held in by its NetworkPolicy.
+    /// A port that greets every client. A pod that can reach it is not confined by its NetworkPolicy.
     #[arg(long, value_name = "PORT", env = "SYMPOZIUM_GATEWAY_CANARY")]
     pub canary: Option<u16>,
     /// Where GET /healthz, /readyz and /metrics are answered, without a credential.
@@ -114,11 +114,11 @@ pub struct ServeArguments {
     /// A name server; up to three [default: those of /etc/resolv.conf].
     #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY_DNS", value_delimiter = ',')]
     pub dns: Vec<SocketAddr>,
-    /// What completes names that end in .svc, such as cluster.local [default: in a pod, the domain in the search list of its
-    /// /etc/resolv.conf].
+    /// The domain that completes names that end in .svc, such as cluster.local [default: in a pod, the domain in the search
+    /// list of its /etc/resolv.conf].
     #[arg(long, value_name = "DOMAIN", env = "SYMPOZIUM_GATEWAY_CLUSTER_DOMAIN", value_parser = parse_domain)]
     pub cluster_domain: Option<String>,
-    /// Let plans that name localhost reach this machine. On a person's own, not in a cluster.
+    /// Let plans that name localhost reach this machine. For a user's own machine, not for a cluster.
     #[arg(long, env = "SYMPOZIUM_GATEWAY_ALLOW_LOOPBACK")]
     pub allow_loopback: bool,
     /// The bounds.
@@ -132,14 +132,14 @@ pub struct ServeArguments {
 /// The bounds that can be chosen.
 #[derive(Debug, Args)]
 pub struct BoundArguments {
-    /// Connections at once, of everybody.
+    /// Connections at once, in total.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_CONNECTIONS", default_value_t = MAX_CONNECTIONS)]
     pub max_connections: usize,
     /// Connections at once from one address.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_CONNECTIONS_OF_PEER", default_value_t = MAX_CONNECTIONS_OF_PEER)]
     pub max_connections_of_peer: usize,
-    /// Connections at once from one address that have shown no credential. One whose address holds a connection with a good
-    /// credential may have eight times as many. Raise it where a proxy makes all pods one address.
+    /// Connections at once from one address that have sent no credential. An address with a connection that has sent a
+    /// valid one may have eight times as many. Raise it where a proxy makes all pods one address.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_UNAUTHENTICATED_OF_PEER", default_value_t = MAX_UNAUTHENTICATED_OF_PEER)]
     pub max_unauthenticated_of_peer: usize,
     /// Connections at once of one run.
@@ -160,7 +160,7 @@ pub struct BoundArguments {
     /// How long a connection may last [seconds].
     #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_CONNECTION_LIMIT", default_value_t = CONNECTION_LIMIT.as_secs())]
     pub connection_limit: u64,
-    /// How long a connection may go on without a byte [seconds].
+    /// How long a connection may be idle [seconds].
     #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_IDLE_LIMIT", default_value_t = IDLE_LIMIT.as_secs())]
     pub idle_limit: u64,
 }
@@ -189,7 +189,7 @@ impl ServeArguments {
         let wrong = |what, hint| SourceError { what, hint };
         match (&self.plans, self.kubernetes) {
             (None, false) => {
-                Err(wrong("nobody says where runs come from", "choose --plans DIR, or --kubernetes in a cluster"))
+                Err(wrong("no source of runs is given", "choose --plans DIR, or --kubernetes in a cluster"))
             }
             (Some(_), true) => {
                 Err(wrong("runs come from --plans or from --kubernetes, and not from both", "leave one of them out"))
@@ -198,7 +198,7 @@ impl ServeArguments {
                 Err(wrong("--kubeconfig says how to reach a cluster, and --plans serves none", "leave one of them out"))
             }
             (None, true) if self.records.is_some() => Err(wrong(
-                "--records keeps reports as files, and in a cluster they are kept there",
+                "--records stores reports as files, and in a cluster they are stored there",
                 "leave --records out",
             )),
             (Some(directory), false) => Ok(RunSource::Plans(directory)),
@@ -240,7 +240,7 @@ pub struct SignArguments {
     /// The credential's name in the run's plan.
     #[arg(long, value_name = "NAME")]
     pub name: String,
-    /// For how long it is good [seconds].
+    /// How long it is valid [seconds].
     #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub expires_in: u64,
     /// Where the gateway is.
@@ -251,7 +251,7 @@ pub struct SignArguments {
 /// The arguments of `forward`.
 #[derive(Debug, Args)]
 pub struct ForwardArguments {
-    /// A port on loopback and where it leads, such as 5432=db.team.svc:5432.
+    /// A port on loopback and its target, such as 5432=db.team.svc:5432.
     #[arg(long = "to", value_name = "PORT=HOST:PORT", required = true, value_parser = str::parse::<Forward>)]
     pub forwards: Vec<Forward>,
     /// Where the gateway is: an address, or unix:PATH.
@@ -306,12 +306,12 @@ mod tests {
                 panic!("it was asked to serve");
             };
             let source = serve.source().map_err(|unclear| unclear.to_string());
-            source.map(|it| format!("{it:?}"))
+            source.map(|source| format!("{source:?}"))
         };
         assert_eq!(chosen(&["--plans", "p"]), Ok("Plans(\"p\")".to_owned()));
         assert_eq!(chosen(&["--kubernetes"]), Ok("Kubernetes".to_owned()));
         for (wrong, expected) in [
-            (&[][..], "nobody says where runs come from"),
+            (&[][..], "no source of runs is given"),
             (&["--plans", "p", "--kubernetes"], "runs come from --plans or from --kubernetes, and not from both"),
             (
                 &["--plans", "p", "--kubeconfig", "c"],
@@ -319,7 +319,7 @@ mod tests {
             ),
             (
                 &["--kubernetes", "--records", "r"],
-                "--records keeps reports as files, and in a cluster they are kept there",
+                "--records stores reports as files, and in a cluster they are stored there",
             ),
         ] {
             assert_eq!(chosen(wrong), Err(expected.to_owned()));

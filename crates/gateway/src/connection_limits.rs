@@ -102,16 +102,16 @@ impl ConnectionLimiter {
     ///
     /// Returns the limit that is exceeded.
     pub fn acquire(self: &Arc<Self>, peer: Option<IpAddr>) -> Result<ConnectionSlot, Reason> {
-        let peer = peer.map(|it| it.to_canonical());
+        let peer = peer.map(|peer| peer.to_canonical());
         let limits = &self.limits;
         let mut state = self.state.lock();
         let free = limits.connections.saturating_sub(state.open);
         if free == 0 {
             return Err(Reason::Connections);
         }
-        let known = peer.and_then(|it| state.peers.get(&it));
-        let (open, authenticated) = known.map_or((0, 0), |it| (it.open, it.authenticated));
-        let charged = known.and_then(|it| it.charged_run.clone());
+        let known = peer.and_then(|peer| state.peers.get(&peer));
+        let (open, authenticated) = known.map_or((0, 0), |known| (known.open, known.authenticated));
+        let charged = known.and_then(|known| known.charged_run.clone());
         if peer.is_some() {
             let most = match charged {
                 Some(_) => limits.unauthenticated_per_peer.saturating_mul(KNOWN_PEER_FACTOR),
@@ -217,7 +217,7 @@ impl ConnectionSlot {
         let is_first = !matches!(self.state, SlotState::Authenticated(_));
         self.state = SlotState::Authenticated(share);
         state.authenticated += usize::from(is_first);
-        if let Some(peer) = self.peer.and_then(|it| state.peers.get_mut(&it)) {
+        if let Some(peer) = self.peer.and_then(|peer| state.peers.get_mut(&peer)) {
             peer.authenticated += usize::from(is_first);
             peer.charged_run = Some(RunKey { namespace: namespace.to_owned(), run: run.to_owned() });
         }

@@ -59,7 +59,7 @@ impl FromStr for Forward {
             Err(_) => local.parse().map_err(|_| no())?,
         };
         if !local.ip().is_loopback() {
-            return Err("nobody else may use it: the address is not of the loopback interface".to_owned());
+            return Err("the address is not of the loopback interface, so other machines could use it".to_owned());
         }
         Ok(Self { local, host, port: port.ok_or_else(no)? })
     }
@@ -113,7 +113,7 @@ impl Forwarder {
     /// Returns an error if a socket has no address, which does not happen to listening sockets.
     pub fn ports(&self) -> io::Result<Vec<u16>> {
         let ports = self.listeners.iter();
-        ports.map(|(it, _)| Ok(it.local_addr()?.port())).collect()
+        ports.map(|(listener, _)| Ok(listener.local_addr()?.port())).collect()
     }
 
     /// Forwards until the future is dropped. Open connections live as long as the runtime.

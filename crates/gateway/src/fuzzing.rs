@@ -130,7 +130,7 @@ pub fn client_hello(data: &[u8]) {
             let message = usize::from(data[6]) << 16 | usize::from(data[7]) << 8 | usize::from(data[8]);
             if record == message + 4 {
                 let lower = data.to_ascii_lowercase();
-                assert!(lower.windows(name.len()).any(|it| it == name.as_bytes()));
+                assert!(lower.windows(name.len()).any(|window| window == name.as_bytes()));
             }
         }
     }
@@ -206,18 +206,18 @@ pub fn run_api(data: &[u8]) {
             assert_eq!(report.check(), Ok(()));
             let plan = digest_canonical("fuzz", b"plan");
             let nothing = ReportCursor::start(plan.clone());
-            if let Ok(ReportStep::Next { cursor: kept, receipts }) = check_report(&nothing, &report) {
+            if let Ok(ReportStep::Next { cursor, receipts }) = check_report(&nothing, &report) {
                 let lines = report.receipts.iter().map(String::as_str);
                 let verified = verify(lines, &plan, Some(&report.head));
-                assert!(verified.is_ok_and(|it| it.receipts == receipts));
-                assert_eq!((kept.reports, kept.receipts), (1, receipts.len() as u64));
-                assert_eq!(check_report(&kept, &report), Ok(ReportStep::Duplicate));
+                assert!(verified.is_ok_and(|verified| verified.receipts == receipts));
+                assert_eq!((cursor.reports, cursor.receipts), (1, receipts.len() as u64));
+                assert_eq!(check_report(&cursor, &report), Ok(ReportStep::Duplicate));
                 assert!(check_report(&nothing, &report) != Ok(ReportStep::Duplicate));
             }
         }
         Ok(RunRequest::Approval(request)) => {
             assert!(request.action.check().is_ok());
-            let harmless = |it: char| it == '\n' || is_visible(it);
+            let harmless = |character: char| character == '\n' || is_visible(character);
             assert!(request.shown.chars().all(harmless), "{:?}", request.shown);
             assert!(!request.approval.is_empty() && !request.tool.is_empty());
         }

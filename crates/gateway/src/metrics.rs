@@ -221,7 +221,7 @@ mod tests {
             "sympozium_gateway_refusals_total{reason=\"not-in-plan\"} 1",
             "sympozium_gateway_refusals_total{reason=\"chain\"} 1",
         ] {
-            assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
         }
     }
 }

@@ -145,7 +145,9 @@ impl Plans {
                 && known.credentials.len() == grants.len()
                 && grants.iter().all(|(name, grant)| {
                     let known = known.credentials.get(name);
-                    known.is_some_and(|it| it.allow_list == grant.allow_list && it.requester == grant.requester)
+                    known.is_some_and(|credential| {
+                        credential.allow_list == grant.allow_list && credential.requester == grant.requester
+                    })
                 });
             return if same { Ok(()) } else { Err(PlanError::Changed(uid.to_owned())) };
         }
@@ -250,7 +252,7 @@ impl Run {
     /// Empty if only its credentials are known.
     pub fn namespace(&self) -> &str {
         let facts = self.facts.as_ref();
-        facts.map_or("", |it| it.run.namespace.as_str())
+        facts.map_or("", |facts| facts.run.namespace.as_str())
     }
 
     /// `None` if only its credentials are known.

@@ -22,7 +22,7 @@ pub fn rules() -> Vec<PolicyRule> {
 }
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
-    let words = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect();
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(words(resources)),

@@ -62,7 +62,7 @@ impl Resolver {
     ///
     /// Returns an error if there is no name server.
     pub fn new(servers: &[SocketAddr], cluster_domain: Option<&str>) -> Result<Self, ResolverError> {
-        let mut servers: Vec<NameServerConfig> = servers.iter().map(|it| name_server(*it)).collect();
+        let mut servers: Vec<NameServerConfig> = servers.iter().map(|server| name_server(*server)).collect();
         let mut cluster_domain = cluster_domain.map(str::to_owned);
         if servers.is_empty() {
             let (system, _) = read_system_conf().map_err(ResolverError::System)?;
@@ -110,8 +110,8 @@ impl Resolver {
 fn pod_cluster_domain(search: &[Name]) -> Option<String> {
     let search: Vec<String> =
         search.iter().map(|name| name.to_ascii().trim_end_matches('.').to_ascii_lowercase()).collect();
-    let mut domains = search.iter().filter_map(|it| it.strip_prefix(SERVICE_PREFIX));
-    domains.find(|domain| !domain.is_empty() && search.iter().any(|it| it == domain)).map(str::to_owned)
+    let mut domains = search.iter().filter_map(|domain| domain.strip_prefix(SERVICE_PREFIX));
+    domains.find(|domain| !domain.is_empty() && search.iter().any(|other| other == domain)).map(str::to_owned)
 }
 
 fn name_server(address: SocketAddr) -> NameServerConfig {
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_pod_knows_the_domain_of_its_cluster() {
         let found = |search: &[&str]| {
-            let search: Vec<Name> = search.iter().map(|it| it.parse().unwrap()).collect();
+            let search: Vec<Name> = search.iter().map(|domain| domain.parse().unwrap()).collect();
             pod_cluster_domain(&search)
         };
         let pod = ["team.svc.cluster.local", "svc.cluster.local", "cluster.local"];

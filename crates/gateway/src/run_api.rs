@@ -66,9 +66,9 @@ pub const MAX_HEAD: u32 = sympozium_ipc::run_api::MAX_TOKEN as u32 + (8 << 10);
 /// Maximum number of bodies of one run in memory: while they are read, and reports until they are stored. Further ones
 /// wait.
 pub const MAX_BODIES_OF_RUN: usize = 2;
-/// Bytes of the bodies of all runs that are read at a time, reports until they are kept; a body of unknown length has as many
-/// as it may. A report is in memory about four times while it is kept, and the gateway's pod has 256 MiB. A namespace has no more of
-/// them than it leaves to others, so its runs that send slowly keep only each other waiting.
+/// Bytes of the bodies of all runs that are read at a time, reports until they are stored; a body of unknown length counts
+/// as one of the maximum length. A report is in memory about four times while it is stored, and the gateway's pod has
+/// 256 MiB. A namespace has no more of them than it leaves to others, so its runs that send slowly delay only each other.
 pub const MAX_BODY_BYTES: usize = 24 << 20;
 /// How long a body may take to arrive.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -157,7 +157,7 @@ where
             Ok(run) => run,
             Err(refusal) => return to_response(Err::<(), _>(refusal)),
         };
-        let target = request.uri().path_and_query().map_or("", |it| it.as_str());
+        let target = request.uri().path_and_query().map_or("", |path_and_query| path_and_query.as_str());
         let kind = RequestKind::from_path(request.method(), target);
         let word = kind.as_ref().ok().map(|kind| kind.as_str());
         let answered = match kind {
@@ -205,7 +205,7 @@ where
                 return Err(unauthorized(None, Reason::CredentialForged, Some(why)));
             }
             Ok(Err(AuthenticateError::Unavailable(why))) => {
-                tracing::warn!(why, "nobody could say whose a token is");
+                tracing::warn!(why, "a token could not be checked");
                 return Err(unavailable_refusal());
             }
             Err(_) => return Err(unavailable_refusal()),

@@ -35,7 +35,7 @@ pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Addresses of one name. A name with more is refused.
 pub const MAX_ADDRESSES: usize = 32;
-/// Events that are kept for late or slow watchers.
+/// Events that are stored for late or slow watchers.
 pub const MAX_EVENTS: usize = 4096;
 /// Active runs.
 pub const MAX_RUNS: usize = 4096;

@@ -173,7 +173,7 @@ mod tests {
             Action { stdin: Some("out"), ..base.clone() },
             Action { timeout_seconds: 31, ..base.clone() },
         ];
-        let hashes: BTreeSet<Digest> = different.iter().map(|it| it.digest().expect("JSON")).collect();
+        let hashes: BTreeSet<Digest> = different.iter().map(|action| action.digest().expect("JSON")).collect();
         assert_eq!(hashes.len(), different.len());
         assert_eq!(base.digest().expect("JSON"), action(&one).digest().expect("JSON"));
     }
@@ -198,10 +198,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_tells_every_text_apart(one: String, other: String) {
+        fn different_texts_are_shown_differently(one: String, other: String) {
             prop_assert_eq!(printable_ascii(&one) == printable_ascii(&other), one == other);
             let shown = printable_ascii(&one);
-            prop_assert!(shown.bytes().all(|it| it == b' ' || it.is_ascii_graphic()), "{shown:?}");
+            prop_assert!(shown.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()), "{shown:?}");
         }
     }
 }

@@ -11,7 +11,6 @@
 //! The MAC is HMAC-SHA-256 over a domain prefix, a NUL and the RFC 8785 form of the request without `_meta.mac`. It is
 //! computed from the parsed request, so that what is verified is what is executed.
 
-mod hex;
 #[cfg(test)]
 mod tests;
 
@@ -24,11 +23,12 @@ use serde_json::{Map, Value, json};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 use sympozium_api::digest::CanonicalJsonError;
+use sympozium_api::hex::encode;
 use zeroize::Zeroizing;
 
 use crate::message::{ExecRequest, RequestError};
-use crate::unique_keys;
 use crate::volume::fill_random;
+use crate::{hex, unique_keys};
 
 /// Separates these MACs from any other use of HMAC-SHA-256.
 pub const DOMAIN: &str = "sympozium.ai/ipc-request/v1";
@@ -61,7 +61,7 @@ impl StartNonce {
     /// The nonce as hexadecimal digits.
     #[must_use]
     pub fn to_hex(&self) -> String {
-        hex::encode(&self.0).to_string()
+        encode(&self.0)
     }
 
     /// Parses hexadecimal digits.
@@ -124,7 +124,7 @@ impl RequestKey {
     }
 
     pub(crate) fn to_hex(&self) -> Zeroizing<String> {
-        hex::encode(&*self.0)
+        Zeroizing::new(encode(&*self.0))
     }
 
     pub(crate) fn from_hex(digits: &str) -> Option<Self> {
@@ -201,7 +201,7 @@ impl Signer {
         meta.insert(COUNTER.to_owned(), counter.into());
         meta.insert(EXPIRES.to_owned(), unix_milliseconds(expires).into());
         let mac = self.key.mac(request)?;
-        let mac = Value::from(hex::encode(&mac).to_string());
+        let mac = Value::from(encode(&mac));
         let meta = request.meta.get_or_insert_with(Map::new);
         meta.insert(MAC.to_owned(), mac);
         self.last_counter = counter;
@@ -294,5 +294,5 @@ impl Verifier {
 /// Milliseconds since 1970.
 fn unix_milliseconds(time: SystemTime) -> u64 {
     let since: Duration = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).map_or(MAX_COUNTER, |it| it.min(MAX_COUNTER))
+    u64::try_from(since.as_millis()).map_or(MAX_COUNTER, |millis| millis.min(MAX_COUNTER))
 }

@@ -14,6 +14,7 @@ use std::fmt;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
+use sympozium_api::hex::encode;
 use zeroize::Zeroizing;
 
 pub use keys::{KeyId, KeyRing, KeyRingError, MAX_KEYS};
@@ -105,7 +106,10 @@ impl KeyRing {
         }
         let (id, key) = self.signing_key();
         let code = compute_mac(id, key, claims);
-        Ok(Credential { user: format!("{id}.{}.{}.{expires}", claims.run, claims.name), password: to_hex(&code) })
+        Ok(Credential {
+            user: format!("{id}.{}.{}.{expires}", claims.run, claims.name),
+            password: Zeroizing::new(encode(&*code)),
+        })
     }
 
     /// Returns the claims, if the password is right and they have not expired at `now`, in seconds of Unix time.
@@ -121,7 +125,7 @@ impl KeyRing {
             return Err(CredentialError::Malformed);
         }
         let key = self.key(id).ok_or(CredentialError::UnknownKey)?;
-        let expected = to_hex(&compute_mac(id, key, &claims));
+        let expected = Zeroizing::new(encode(&*compute_mac(id, key, &claims)));
         if !bool::from(expected.as_bytes().ct_eq(password.as_bytes())) {
             return Err(CredentialError::Forged);
         }
@@ -189,17 +193,6 @@ fn compute_mac(id: &str, key: &[u8; KEY_BYTES], claims: &Claims) -> Zeroizing<[u
         mac.update(field);
     }
     Zeroizing::new(mac.finalize().into_bytes().into())
-}
-
-fn to_hex(bytes: &[u8; 32]) -> Zeroizing<String> {
-    // Allocated at its full size: a string that grows leaves copies behind.
-    let mut text = Zeroizing::new(String::with_capacity(PASSWORD_BYTES));
-    for byte in bytes {
-        for digit in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
-        }
-    }
-    text
 }
 
 #[cfg(test)]

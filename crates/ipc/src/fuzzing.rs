@@ -3,7 +3,7 @@
 //! They have three callers: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make test`,
 //! and a debugging session for a finding. Each one states a property and panics when it does not hold.
 
-#![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
+#![expect(clippy::expect_used, reason = "a broken property panics, as in a test")]
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const MAX_ERROR_BYTES: usize = 300;
 pub fn ipc_start(data: &[u8]) {
     if let Some(report) = StartReport::parse(data) {
         let again = StartReport::parse(report.to_line().as_bytes());
-        assert_eq!(again.map(|it| it.nonce), Some(report.nonce));
+        assert_eq!(again.map(|report| report.nonce), Some(report.nonce));
         let mut longer = data.to_vec();
         longer.push(b'x');
         assert_eq!(StartReport::parse(&longer), None);

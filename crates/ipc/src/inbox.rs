@@ -281,7 +281,7 @@ impl Inbox {
             return None;
         }
         self.rechecks.remove(id);
-        let counter = match self.counter_order.as_ref().map(|it| it.decide(&draft.request)) {
+        let counter = match self.counter_order.as_ref().map(|counter_order| counter_order.decide(&draft.request)) {
             None => None,
             Some(OrderDecision::Serve(counter)) => Some(counter),
             Some(OrderDecision::Hold(counter)) => {
@@ -348,7 +348,7 @@ impl Inbox {
                     let whole = self.settings.max_timeout + self.settings.lease_grace;
                     whole.saturating_sub(age(volume::changed_at(&claim)))
                 }
-                // It was claimed and is not any more, while the request still exists: that does not tell whether it
+                // It was claimed and is not any more, while the request still exists: that does not show whether it
                 // ran. Take the claim, so that no executor runs it now, and report it.
                 Ok(None) => match self.volume.create_marker(&names::claim(id)) {
                     Ok(_) => Duration::ZERO,

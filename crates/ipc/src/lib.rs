@@ -31,6 +31,7 @@ pub mod done;
 pub mod door;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod hex;
 pub mod id;
 pub mod inbox;
 pub mod message;

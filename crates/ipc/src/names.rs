@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_told_from_a_request_with_a_bad_id() {
+    fn other_files_are_distinguished_from_requests_with_a_bad_id() {
         let longest = [b"exec-request-".as_slice(), &[b'x'; 237], b".json"].concat();
         let bad: [(&[u8], _); 7] = [
             (b"exec-request-.json", IdError::Empty),

@@ -423,7 +423,7 @@ impl Report {
         if self.receipts.len() > MAX_RECEIPTS {
             return Err(ReportError::Receipts);
         }
-        if self.receipts.iter().any(|it| it.len() > receipt::MAX_LINE_BYTES) {
+        if self.receipts.iter().any(|line| line.len() > receipt::MAX_LINE_BYTES) {
             return Err(ReportError::Receipt);
         }
         let line = self.transcript.iter().map(String::len).max().unwrap_or(0);
@@ -431,12 +431,12 @@ impl Report {
         if line > MAX_TRANSCRIPT_LINE || all > MAX_TRANSCRIPT {
             return Err(ReportError::Transcript);
         }
-        let said = match &self.ending {
-            Some(AgentEnd::Answered { text: said }) => said,
-            Some(AgentEnd::Failed { error: said } | AgentEnd::Crashed { known: said }) => said,
+        let result = match &self.ending {
+            Some(AgentEnd::Answered { text: result }) => result,
+            Some(AgentEnd::Failed { error: result } | AgentEnd::Crashed { known: result }) => result,
             Some(AgentEnd::NeverCame | AgentEnd::TimedOut | AgentEnd::Stopped) | None => "",
         };
-        if said.len() > MAX_RESULT {
+        if result.len() > MAX_RESULT {
             return Err(ReportError::Result);
         }
         if self.ending.is_some() != (self.phase == BridgePhase::Ended) {
@@ -509,8 +509,8 @@ mod tests {
             report.check()
         };
         let line = |bytes| vec!["x".repeat(bytes)];
-        assert_eq!(with(|it| it.receipts = vec![String::new(); MAX_RECEIPTS]), Ok(()));
-        assert_eq!(with(|it| it.receipts = vec![String::new(); MAX_RECEIPTS + 1]), Err(ReportError::Receipts));
+        assert_eq!(with(|report| report.receipts = vec![String::new(); MAX_RECEIPTS]), Ok(()));
+        assert_eq!(with(|report| report.receipts = vec![String::new(); MAX_RECEIPTS + 1]), Err(ReportError::Receipts));
         let mut long = report();
         long.receipts = line(receipt::MAX_LINE_BYTES + 1);
         assert_eq!(long.check(), Err(ReportError::Receipt));
@@ -519,7 +519,7 @@ mod tests {
         assert_eq!(long.check(), Ok(()));
         long.transcript = line(MAX_TRANSCRIPT_LINE + 1);
         assert_eq!(long.check(), Err(ReportError::Transcript));
-        assert_eq!(with(|it| it.phase = BridgePhase::Ended), Err(ReportError::Ending));
-        assert_eq!(with(|it| it.ending = Some(AgentEnd::TimedOut)), Err(ReportError::Ending));
+        assert_eq!(with(|report| report.phase = BridgePhase::Ended), Err(ReportError::Ending));
+        assert_eq!(with(|report| report.ending = Some(AgentEnd::TimedOut)), Err(ReportError::Ending));
     }
 }

@@ -84,7 +84,7 @@ impl Reader {
             }
             match self.state {
                 LineState::Data | LineState::Other => {
-                    let end = bytes.iter().position(|it| matches!(it, b'\n' | b'\r'));
+                    let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
                     let (text, after) = bytes.split_at(end.unwrap_or(bytes.len()));
                     if self.state == LineState::Data {
                         sink.data(text);

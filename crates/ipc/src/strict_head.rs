@@ -435,7 +435,7 @@ mod tests {
         );
         for (first, status) in [("HTTP/1.0 200", 200), ("HTTP/1.1 204 ", 204)] {
             let head = format!("{first}\r\n\r\n");
-            let read = read_response(head.as_bytes()).map(|it| (it.status, it.framing));
+            let read = read_response(head.as_bytes()).map(|response| (response.status, response.framing));
             assert_eq!(read, Ok((status, None)), "{first}");
         }
         for first in ["HTTP/1.1", "HTTP/1.1 20", "HTTP/1.1 2000 x", "HTTP/1.1 020 x", "HTTP/2 200 x", "ICY 200 OK"] {

@@ -1,7 +1,7 @@
 //! The bodies of the fuzz targets of this crate; `make fuzz` and the tests call them. The same module of
 //! `sympozium-exec` documents their use.
 
-#![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
+#![expect(clippy::expect_used, reason = "a broken property panics, as in a test")]
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -111,13 +111,16 @@ fn check_pack(document: &Node, file: Option<&RawFile>) {
     }
     let yaml = serde_saphyr::to_string(&pack).expect("a pack is YAML");
     let again = load(&yaml, &mut Budget::default());
-    let told: Vec<_> = again.problems.items.iter().filter(|it| it.severity == Severity::Error).collect();
-    assert!(told.is_empty(), "{told:?} in:\n{yaml}");
-    let read: Vec<SkillPack> =
-        again.documents.iter().map(|it| serde_json::from_value(it.to_json()).expect("it is a pack")).collect();
+    let errors: Vec<_> = again.problems.items.iter().filter(|problem| problem.severity == Severity::Error).collect();
+    assert!(errors.is_empty(), "{errors:?} in:\n{yaml}");
+    let read: Vec<SkillPack> = again
+        .documents
+        .iter()
+        .map(|document| serde_json::from_value(document.to_json()).expect("it is a pack"))
+        .collect();
     assert_eq!(read, std::slice::from_ref(&pack), "in:\n{yaml}");
     let kept = pack.spec.skills[0].files.first().map(sympozium_plan::admit::decode_contents);
-    assert_eq!(kept, file.map(|it| Some(it.bytes.clone())), "a file is kept exactly");
+    assert_eq!(kept, file.map(|file| Some(file.bytes.clone())), "a file is kept exactly");
     let found = find_rules("skill.yaml", yaml);
     // A skill may be called like the sandbox; a pack may not. That is the one finding to expect.
     let is_reserved = |finding: &&str| *finding != "pack-name-reserved";
@@ -128,7 +131,7 @@ fn check_pack(document: &Node, file: Option<&RawFile>) {
 /// The rules that validation reports for a text.
 fn find_rules(name: &str, text: String) -> Vec<String> {
     let report = validate_text(name, text);
-    report.findings().iter().map(|it| it.rule.clone()).collect()
+    report.findings().iter().map(|finding| finding.rule.clone()).collect()
 }
 
 fn check_node(node: &Node, depth: usize, lines: usize, nodes: &mut usize) {
@@ -136,7 +139,7 @@ fn check_node(node: &Node, depth: usize, lines: usize, nodes: &mut usize) {
     assert!(depth <= MAX_DEPTH, "too deep");
     assert!(node.at.line as usize <= lines + 1, "no such line");
     match &node.value {
-        Value::List(list) => list.iter().for_each(|it| check_node(it, depth + 1, lines, nodes)),
+        Value::List(list) => list.iter().for_each(|item| check_node(item, depth + 1, lines, nodes)),
         Value::Map(entries) => {
             let keys: HashSet<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
             assert_eq!(keys.len(), entries.len(), "a key comes twice");

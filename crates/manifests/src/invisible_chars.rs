@@ -20,7 +20,7 @@ pub fn warnings(text: &str) -> Vec<Problem> {
         if line.is_ascii() {
             continue;
         }
-        let mut found = find_invisible(line).filter(|(_, it)| !it.is_control());
+        let mut found = find_invisible(line).filter(|(_, character)| !character.is_control());
         let Some((place, _)) = found.next() else {
             continue;
         };
@@ -56,7 +56,7 @@ mod tests {
 
     fn found(text: &str) -> Vec<(u32, u32, String)> {
         let warnings = warnings(text).into_iter();
-        let short = warnings.map(|it| (it.at.line, it.at.column, it.message));
+        let short = warnings.map(|warning| (warning.at.line, warning.at.column, warning.message));
         short.collect()
     }
 

@@ -122,7 +122,7 @@ pub mod tests {
     /// The schema of a kind, from its definition.
     pub fn schema(kind: Kind) -> serde_json::Value {
         let all = sympozium_api::crds::all();
-        let definition = all.iter().find(|it| it.spec.names.kind == kind.name());
+        let definition = all.iter().find(|crd| crd.spec.names.kind == kind.name());
         let mut definition = serde_json::to_value(definition).unwrap();
         definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take()
     }
@@ -130,7 +130,7 @@ pub mod tests {
     #[test]
     fn the_kinds_are_those_that_are_defined() {
         let all = sympozium_api::crds::all();
-        let defined: Vec<&str> = all.iter().map(|it| it.spec.names.kind.as_str()).collect();
+        let defined: Vec<&str> = all.iter().map(|crd| crd.spec.names.kind.as_str()).collect();
         let named: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
         assert_eq!(named, defined);
         for kind in Kind::ALL {

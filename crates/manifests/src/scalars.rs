@@ -85,10 +85,7 @@ pub fn parse_kubectl(text: &str) -> Scalar {
         return Scalar::NotFinite;
     }
     if text.starts_with('.') {
-        return match has_valid_separators(text) {
-            true => parse_go_float(&text.replace('_', "")),
-            false => Scalar::Text,
-        };
+        return if has_valid_separators(text) { parse_go_float(&text.replace('_', "")) } else { Scalar::Text };
     }
     let plain = text.replace('_', "");
     let (sign, unsigned) = split_sign(&plain);

@@ -93,7 +93,7 @@ impl Finder {
                 self.add(name, Err(walk::not_a_file()));
             }
             Ok(_) if input.file_name() == Some(agent_skill::FILE_NAME.as_ref()) => {
-                let parent = input.parent().filter(|it| !it.as_os_str().is_empty());
+                let parent = input.parent().filter(|parent| !parent.as_os_str().is_empty());
                 self.add_skill(parent.unwrap_or(Path::new(".")), Path::new(""), name);
             }
             Ok(_) => self.add_file(input),

@@ -93,7 +93,7 @@ impl Node {
             serde_json::Value::Number(value) => Value::Number(value),
             serde_json::Value::String(text) => Value::Text(text),
             serde_json::Value::Array(all) => {
-                let nodes = all.into_iter().map(|it| Self::from_json(it, at));
+                let nodes = all.into_iter().map(|item| Self::from_json(item, at));
                 Value::List(nodes.collect())
             }
             serde_json::Value::Object(all) => {

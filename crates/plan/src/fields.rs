@@ -26,7 +26,7 @@ fn covers_leaf(field: &str, leaf: &Leaf) -> bool {
 
 fn unused_row(leaf: &Leaf) -> Option<&'static UnusedField> {
     let mut rows = UNUSED_FIELDS.iter();
-    rows.find(|it| it.kinds().contains(&leaf.kind.as_str()) && covers_leaf(it.field, leaf))
+    rows.find(|row| row.kinds().contains(&leaf.kind.as_str()) && covers_leaf(row.field, leaf))
 }
 
 fn is_listed(list: &[(&str, &str, &str)], leaf: &Leaf) -> bool {
@@ -54,7 +54,7 @@ fn try_values(leaf: &Leaf, scenes: &[Scene]) -> TryResult {
     let mut found = TryResult::Nowhere;
     for scene in scenes {
         let objects = scene.objects.iter().enumerate();
-        for (number, object) in objects.filter(|(_, it)| kind_of(it) == leaf.kind) {
+        for (number, object) in objects.filter(|(_, object)| kind_of(object) == leaf.kind) {
             for place in LeafPath::all(object, leaf) {
                 for value in candidates(leaf, place.current(object)) {
                     found = match found {
@@ -90,7 +90,7 @@ fn differs(leaf: &Leaf, before: &SceneResult, after: &SceneResult) -> bool {
 fn every_leaf_makes_a_difference_or_is_listed() {
     let scenes = scenes::all();
     let mut wrong = Vec::new();
-    for leaf in leaves().iter().filter(|it| it.path.starts_with("spec")) {
+    for leaf in leaves().iter().filter(|leaf| leaf.path.starts_with("spec")) {
         // It has the same spec as `Agent`; the test below compares the two.
         if leaf.kind == "SympoziumInstance" {
             continue;
@@ -110,8 +110,8 @@ fn every_leaf_makes_a_difference_or_is_listed() {
 #[test]
 fn both_kinds_of_agents_have_the_same_fields() {
     let of = |kind: &str| -> BTreeSet<String> {
-        let all = leaves().into_iter().filter(|it| it.kind == kind);
-        all.map(|it| it.path).collect()
+        let all = leaves().into_iter().filter(|leaf| leaf.kind == kind);
+        all.map(|leaf| leaf.path).collect()
     };
     assert_eq!(of("Agent"), of("SympoziumInstance"));
 }
@@ -120,7 +120,7 @@ fn both_kinds_of_agents_have_the_same_fields() {
 #[test]
 fn every_leaf_of_a_status_is_written_or_listed() {
     let mut wrong = Vec::new();
-    for leaf in leaves().iter().filter(|it| it.path.starts_with("status")) {
+    for leaf in leaves().iter().filter(|leaf| leaf.path.starts_with("status")) {
         let written = is_listed(USED_ELSEWHERE, leaf);
         let unwritten = is_listed(UNWRITTEN, leaf);
         if written == unwritten {
@@ -141,7 +141,7 @@ fn every_line_of_a_list_is_about_a_field_that_exists() {
         })
     };
     let rows = UNUSED_FIELDS.iter();
-    let unused = rows.flat_map(|it| it.kinds().iter().map(|kind| (*kind, it.field)));
+    let unused = rows.flat_map(|row| row.kinds().iter().map(|kind| (*kind, row.field)));
     let others = [USED_ELSEWHERE, UNWRITTEN, DENIED].concat();
     let others = others.iter().map(|(kind, field, _)| (*kind, *field));
     let missing: Vec<_> = unused.chain(others).filter(|(kind, field)| !exists(kind, field)).collect();
@@ -159,8 +159,8 @@ fn what_is_used_elsewhere_is_mentioned_there() {
         let name = name.trim_end_matches("[]");
         // A whole spec or status is found by the name of its kind.
         let is_there = match *field {
-            "spec" | "status" => code_lines(&text).any(|it| it.contains(kind)),
-            _ => code_lines(&text).any(|it| uses_field(it, name)),
+            "spec" | "status" => code_lines(&text).any(|code_line| code_line.contains(kind)),
+            _ => code_lines(&text).any(|code_line| uses_field(code_line, name)),
         };
         if !is_there {
             wrong.push(format!("{kind} {field}: nothing about it in {file}"));
@@ -171,7 +171,7 @@ fn what_is_used_elsewhere_is_mentioned_there() {
 
 #[test]
 fn a_word_is_no_use_of_a_field() {
-    let is_used = |line: &str| code_lines(line).any(|it| uses_field(it, "podName"));
+    let is_used = |line: &str| code_lines(line).any(|code_line| uses_field(code_line, "podName"));
     for line in ["run.status.pod_name", "\"podName\": name,", "    pod_name: Some(name),", "a.pod_name)?"] {
         assert!(is_used(line), "{line}");
     }
@@ -191,13 +191,15 @@ fn a_word_is_no_use_of_a_field() {
 /// The lines of a program that are not comments.
 fn code_lines(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().map(str::trim_start);
-    lines.filter(|it| !it.starts_with("//"))
+    lines.filter(|line| !line.starts_with("//"))
 }
 
 /// Whether a line reads or writes a field: `.snake_case`, `"camelCase"`, or `snake_case: value` as a line of its own.
 fn uses_field(line: &str, name: &str) -> bool {
     let snake = to_snake_case(name);
-    let is_field = |rest: &str| !rest.starts_with(|it: char| it.is_alphanumeric() || it == '_' || it == '(');
+    let is_field = |rest: &str| {
+        !rest.starts_with(|character: char| character.is_alphanumeric() || character == '_' || character == '(')
+    };
     let access = format!(".{snake}");
     line.split(&access).skip(1).any(is_field)
         || line.contains(&format!("\"{name}\""))
@@ -231,12 +233,12 @@ fn object_findings(object: &Value) -> BTreeSet<(&'static str, String)> {
         other => panic!("{other} is not looked at alone"),
     };
     let all = found.violations.into_iter().chain(found.warnings);
-    all.map(|it| (it.rule, it.field)).collect()
+    all.map(|violation| (violation.rule, violation.field)).collect()
 }
 
 /// The use of a field without an effect is reported, where the object is written and where a run of it is admitted.
 #[test]
-fn the_use_of_every_unused_field_is_told() {
+fn the_use_of_every_unused_field_is_reported() {
     let used = scenes::unused();
     for row in UNUSED_FIELDS {
         let is_told = match row.effect {
@@ -244,23 +246,23 @@ fn the_use_of_every_unused_field_is_told() {
             Effect::Restricting => "field-unenforced",
             Effect::Satisfied | Effect::Information => continue,
         };
-        for kind in row.kinds().iter().filter(|it| **it != "SympoziumInstance") {
-            let object = used.iter().find(|it| kind_of(it) == *kind);
+        for kind in row.kinds().iter().filter(|kind| **kind != "SympoziumInstance") {
+            let object = used.iter().find(|object| kind_of(object) == *kind);
             let object = object.unwrap_or_else(|| panic!("an example of {kind}"));
-            let said = match *kind {
+            let findings = match *kind {
                 "AgentRun" => scenes::run_warnings(object),
                 _ => object_findings(object),
             };
             let expected = (is_told, row.field.to_owned());
-            assert!(said.contains(&expected), "{kind} {}: {said:?}", row.field);
+            assert!(findings.contains(&expected), "{kind} {}: {findings:?}", row.field);
             // Without the field there is nothing to report. A kind without any effect has no other form.
             if !matches!(row.field, "spec" | "spec.source" if *kind != "SkillPack") {
                 let plain = json!({ "kind": kind, "metadata": { "name": "o" }, "spec": scenes::minimal_spec(kind) });
-                let said = match *kind {
+                let findings = match *kind {
                     "AgentRun" => scenes::run_warnings(&plain),
                     _ => object_findings(&plain),
                 };
-                assert!(!said.contains(&expected), "{kind} {}", row.field);
+                assert!(!findings.contains(&expected), "{kind} {}", row.field);
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make test`,
 //! and a developer who debugs a finding. Each body states a property and panics when it does not hold.
 
-#![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
+#![expect(clippy::expect_used, reason = "a broken property panics, as in a test")]
 
 use std::collections::BTreeSet;
 
@@ -111,12 +111,13 @@ pub fn run_plan(data: &[u8]) {
     assert_eq!(again, plan);
     let offered = agent_view(&plan).tools;
     for tool in &offered {
-        let mut named = plan.tools.iter().filter(|it| it.name == tool.name);
-        assert!(named.any(|it| it.gate != Gate::Deny), "{}", tool.name);
+        let mut named = plan.tools.iter().filter(|other| other.name == tool.name);
+        assert!(named.any(|other| other.gate != Gate::Deny), "{}", tool.name);
     }
     // Without the skill texts most plans are refused; one that is rendered has no object twice.
     if let Ok(rendered) = render(&plan, &[], &RenderSettings::default()) {
-        let names: BTreeSet<_> = rendered.objects.iter().map(|it| (it.object.kind(), it.object.name())).collect();
+        let names: BTreeSet<_> =
+            rendered.objects.iter().map(|object| (object.object.kind(), object.object.name())).collect();
         assert_eq!(names.len(), rendered.objects.len());
     }
 }

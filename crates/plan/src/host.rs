@@ -87,7 +87,7 @@ impl Host {
     ///
     /// When it is not a host, or different programs would interpret it differently.
     pub fn parse(text: &str) -> Result<Self, InvalidHost> {
-        if let Some(address) = text.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        if let Some(address) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             return match address.parse::<Ipv6Addr>() {
                 Ok(address) => Ok(Self::Address(address.into())),
                 Err(_) => Err(InvalidHost::Host(text.to_owned())),

@@ -154,7 +154,7 @@ mod tests {
         #[test]
         fn what_is_taken_resolves_to_itself(path in prop_oneof!["(/[a-c.]{0,3}){0,4}/?", any::<String>()]) {
             if check_mount_path(&path, ImageOwner::Pack).is_ok() {
-                let resolved = path.split('/').filter(|it| !it.is_empty()).fold(String::new(), |sum, it| sum + "/" + it);
+                let resolved = path.split('/').filter(|part| !part.is_empty()).fold(String::new(), |sum, part| sum + "/" + part);
                 prop_assert_eq!(resolved.as_str(), path.trim_end_matches('/'));
                 prop_assert!(RESERVED_PATHS.iter().all(|reserved| !overlap(&resolved, reserved)));
             }

@@ -159,7 +159,7 @@ pub fn plan<'a>(input: &Input<'a>, admitted: &Admitted<'a>, settings: &PlanSetti
         limits: settings.limits.run.clone(),
         deadlines,
         placement: PlacementPlan {
-            node_selector: spec.model.as_ref().map(|it| it.node_selector.clone()).unwrap_or_default(),
+            node_selector: spec.model.as_ref().map(|model| model.node_selector.clone()).unwrap_or_default(),
             image_pull_secrets: spec.image_pull_secrets.clone(),
         },
         cleanup: spec.cleanup,
@@ -173,9 +173,9 @@ pub fn plan<'a>(input: &Input<'a>, admitted: &Admitted<'a>, settings: &PlanSetti
 
 fn run_identity(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<RunIdentity, PlanError> {
     let metadata = &admitted.run.metadata;
-    let uid = metadata.uid.as_deref().filter(|it| !it.is_empty());
+    let uid = metadata.uid.as_deref().filter(|uid| !uid.is_empty());
     let spec = &admitted.run.spec;
-    let agent = spec.agent().map(|it| it.as_str()).unwrap_or_default();
+    let agent = spec.agent().map(|agent| agent.as_str()).unwrap_or_default();
     let agent_kind = match input.agents.instance {
         Some(_) => "SympoziumInstance",
         None => "Agent",
@@ -194,7 +194,7 @@ fn run_identity(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<RunIdentit
 
 fn workload(admitted: &Admitted<'_>) -> Workload {
     let sandbox = admitted.run.spec.agent_sandbox.as_ref();
-    match sandbox.filter(|it| it.enabled) {
+    match sandbox.filter(|sandbox| sandbox.enabled) {
         Some(sandbox) => Workload::Sandbox { warm_pool: sandbox.warm_pool_ref.clone() },
         None => Workload::Job,
     }
@@ -206,19 +206,19 @@ fn isolation(input: &Input<'_>, admitted: &Admitted<'_>) -> IsolationPlan {
     let asked = spec
         .sandbox
         .as_ref()
-        .filter(|it| it.enabled)
-        .and_then(|it| it.security_context.as_ref())
-        .and_then(|it| it.seccomp_profile.clone());
+        .filter(|sandbox| sandbox.enabled)
+        .and_then(|sandbox| sandbox.security_context.as_ref())
+        .and_then(|security_context| security_context.seccomp_profile.clone());
     let seccomp = asked.unwrap_or_else(|| match &isolation.seccomp {
         // Admission guarantees that at least one is left.
         Allowed::Only(filters) => filters.first().map_or_else(runtime_default, to_profile),
         Allowed::All => runtime_default(),
     });
-    let sandbox = spec.agent_sandbox.as_ref().filter(|it| it.enabled);
+    let sandbox = spec.agent_sandbox.as_ref().filter(|agent_sandbox| agent_sandbox.enabled);
     IsolationPlan {
         floor: isolation.guarantees.iter().copied().collect(),
         seccomp,
-        runtime_class: sandbox.and_then(|it| it.runtime_class.clone()),
+        runtime_class: sandbox.and_then(|sandbox| sandbox.runtime_class.clone()),
         kernel: kernel_of_run(input, &admitted.run),
     }
 }
@@ -255,7 +255,7 @@ fn approval(admitted: &Admitted<'_>) -> ApprovalPlan {
 fn subagents(input: &Input<'_>, admitted: &Admitted<'_>) -> SubagentPlan {
     let bounds = crate::admit::subagent_bounds(&admitted.policy, input.agents.spec());
     let parent = admitted.run.spec.parent.as_ref();
-    let above = parent.map_or(0, |it| u32::try_from(it.spawn_depth).unwrap_or(u32::MAX));
+    let above = parent.map_or(0, |parent| u32::try_from(parent.spawn_depth).unwrap_or(u32::MAX));
     SubagentPlan {
         levels: bounds.depth.saturating_sub(above),
         concurrent: bounds.concurrent,

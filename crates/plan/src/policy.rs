@@ -131,8 +131,8 @@ impl EffectivePolicy {
         named: Option<&SympoziumPolicySpec>,
         system_namespace: &str,
     ) -> Self {
-        let floor = floor.map_or_else(Self::without_floor, |it| Self::from_floor(it, system_namespace));
-        let named = named.map_or_else(Self::base, |it| Self::from_named(it, system_namespace));
+        let floor = floor.map_or_else(Self::without_floor, |floor| Self::from_floor(floor, system_namespace));
+        let named = named.map_or_else(Self::base, |named| Self::from_named(named, system_namespace));
         floor.meet(&named)
     }
 
@@ -288,11 +288,13 @@ impl EffectivePolicy {
         if let Some(models) = &spec.model_policy {
             let namespaces = models.allowed_namespaces.as_ref();
             policy.model_namespaces =
-                Allowed::from_list(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned())));
+                Allowed::from_list(namespaces.map(|namespaces| namespaces.iter().map(|name| name.as_str().to_owned())));
             let names = models.allowed_models.as_ref();
-            policy.models = Allowed::from_list(names.map(|it| it.iter().map(|name| ModelPattern::new(name))));
+            policy.models = Allowed::from_list(names.map(|names| names.iter().map(|name| ModelPattern::new(name))));
         }
-        if let Some(registries) = spec.image_policy.as_ref().and_then(|it| it.allowed_registries.as_ref()) {
+        if let Some(registries) =
+            spec.image_policy.as_ref().and_then(|image_policy| image_policy.allowed_registries.as_ref())
+        {
             let mut entries = Vec::new();
             for (index, entry) in registries.iter().enumerate() {
                 match RegistryPattern::parse(entry) {
@@ -306,7 +308,7 @@ impl EffectivePolicy {
         }
         if let Some(lifecycle) = &spec.lifecycle_policy {
             let denied = lifecycle.denied_resources.iter();
-            policy.denied_hook_resources = denied.map(|it| it.to_ascii_lowercase()).collect();
+            policy.denied_hook_resources = denied.map(|denied_resource| denied_resource.to_ascii_lowercase()).collect();
         }
         policy.set_allowances(spec, role, system_namespace);
         policy

@@ -89,7 +89,7 @@ impl Prices {
             return Err(InvalidPrices::TooManyModels(written.models.len()));
         }
         let is_currency = (1..=MAX_CURRENCY_CHARS).contains(&written.currency.len())
-            && written.currency.bytes().all(|it| it.is_ascii_alphabetic());
+            && written.currency.bytes().all(|byte| byte.is_ascii_alphabetic());
         if !is_currency {
             return Err(InvalidPrices::Currency(written.currency));
         }
@@ -142,7 +142,7 @@ impl Prices {
             }
         }
         for name in [qualified.as_str(), model] {
-            let fits = |key: &str| key.strip_suffix('*').is_some_and(|it| name.starts_with(it));
+            let fits = |key: &str| key.strip_suffix('*').is_some_and(|prefix| name.starts_with(prefix));
             let fitting = self.models.iter().filter(|(key, _)| fits(key));
             if let Some((key, price)) = fitting.max_by_key(|(key, _)| key.len()) {
                 return Some((key, *price));
@@ -183,7 +183,7 @@ mod tests {
             Some((450_000, [Some(150_000), Some(300_000)], "openai/gpt-4o-mini".to_owned()))
         );
         // A fraction of a millionth is rounded up.
-        let key = |it: Option<(i64, _, String)>| it.map(|it| (it.0, it.2));
+        let key = |found: Option<(i64, _, String)>| found.map(|price| (price.0, price.2));
         let found = key(cost("openai", "gpt-4o-mini", 1, 0));
         assert_eq!(found, Some((1, "openai/gpt-4o-mini".to_owned())));
         let found = key(cost("azure", "gpt-4o-mini", 1_000_000, 0));
@@ -196,8 +196,8 @@ mod tests {
         assert_eq!(cost("openai", "gpt-5", 1, 1), None);
         // No price table and no token count overflows.
         let found = key(cost("anthropic", "claude-x", i64::MAX, i64::MAX));
-        assert_eq!(found.map(|it| it.0), Some(i64::MAX));
-        assert_eq!(key(cost("x", "free", -5, -5)).map(|it| it.0), Some(0));
+        assert_eq!(found.map(|price| price.0), Some(i64::MAX));
+        assert_eq!(key(cost("x", "free", -5, -5)).map(|price| price.0), Some(0));
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl Suffix {
             return Some(ExactQuantity::ZERO);
         }
         let product = digits.checked_mul(factor)?;
-        let power_of = |power: i64| u32::try_from(power).ok().filter(|it| *it <= MAX_EXPONENT);
+        let power_of = |power: i64| u32::try_from(power).ok().filter(|power| *power <= MAX_EXPONENT);
         if power >= 0 {
             return Some(ExactQuantity(product.checked_mul(10_u128.pow(power_of(power)?))?));
         }

@@ -70,7 +70,8 @@ impl std::fmt::Display for Rule {
         let resources = if self.resources.is_empty() { &self.non_resource_urls } else { &self.resources };
         let text = format!("{} {}", self.verbs.join(","), resources.join(","));
         write!(f, "{}", printable(truncate(&text, MAX_NAME)))?;
-        let groups: Vec<&str> = self.api_groups.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
+        let groups: Vec<&str> =
+            self.api_groups.iter().map(String::as_str).filter(|api_group| !api_group.is_empty()).collect();
         if !groups.is_empty() {
             write!(f, " of {}", printable(truncate(groups.join(","), MAX_NAME)))?;
         }

@@ -36,7 +36,6 @@ pub enum Event {
         /// The origins of its policies and packs.
         #[serde(default)]
         origins: Vec<ObjectOrigin>,
-        /// The digest of the plan.
         plan: Digest,
         /// The directory of the run; `None` for a run in a cluster.
         #[serde(default)]

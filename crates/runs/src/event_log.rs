@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::event::{Event, TimedEvent};
 use crate::time::now_ms;
 
-/// Events that are buffered for late and slow readers. A reader that missed older ones is told how many.
+/// Events that are buffered for late and slow readers. A reader that missed older ones learns how many.
 pub const MAX_EVENTS: usize = 16_384;
 
 /// The events of a run. Clones share the same log.
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_reader_is_told_how_much_it_missed() {
+    async fn a_slow_reader_learns_how_much_it_missed() {
         let log = EventLog::default();
         let mut reader = log.reader();
         for number in 0..MAX_EVENTS + 3 {

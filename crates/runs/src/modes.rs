@@ -5,7 +5,7 @@
 pub enum ApprovalMode {
     /// A person is asked: at this terminal, or from another by `sympozium approve`.
     Ask,
-    /// Each is answered yes, by whoever started the run, where the policy lets them.
+    /// Each is answered yes in the name of the user who started the run, if the policy permits that.
     All,
     /// Each is answered no.
     None,

@@ -56,10 +56,10 @@ pub fn verify_line(
     verifier: &mut Verifier,
     number: usize,
     text: &str,
-    told: &mut OnReceipt<'_>,
+    on_receipt: &mut OnReceipt<'_>,
 ) -> anyhow::Result<bool> {
     let receipt = verifier.read(text).map_err(|problem| ChainError { line: number, problem })?;
-    Ok(told(text, &receipt))
+    Ok(on_receipt(text, &receipt))
 }
 
 /// Checks the end of a chain.
@@ -68,14 +68,10 @@ pub fn check_end(verifier: &mut Verifier, end: &ExpectedEnd<'_>, lines: usize) -
     if let Some(expected) = end.count
         && expected != found
     {
-        match expected > found {
-            true => {
-                bail!("line {}: it is missing: there are {found} receipts, and {expected} were reported", lines + 1)
-            }
-            false => bail!(
-                "line {}: it is one too many: there are {found} receipts, and {expected} were reported",
-                expected + 1
-            ),
+        if expected > found {
+            bail!("line {}: it is missing: there are {found} receipts, and {expected} were reported", lines + 1)
+        } else {
+            bail!("line {}: it is one too many: there are {found} receipts, and {expected} were reported", expected + 1)
         }
     }
     if let Some(expected) = end.head

@@ -31,7 +31,6 @@ pub trait RunStore {
     /// Lists runs, newest first, at most `limit`. May remove what killed processes left behind.
     fn list(&self, limit: Option<usize>) -> Result<Listed<RunView>, HintedError>;
 
-    /// Finds a run.
     fn find(&self, run: &str) -> Result<RunRef, HintedError>;
 
     /// Reads everything about a run. What cannot be read beside the run itself, such as its questions, is left out.

@@ -32,10 +32,11 @@ impl TargetFlags {
 
 /// Quotes a value for a shell.
 fn shell_quote(value: &str) -> String {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "._:/@%+=-".contains(it);
-    match !value.is_empty() && value.chars().all(is_plain) {
-        true => value.to_owned(),
-        false => format!("'{}'", value.replace('\'', "'\\''")),
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "._:/@%+=-".contains(character);
+    if !value.is_empty() && value.chars().all(is_plain) {
+        value.to_owned()
+    } else {
+        format!("'{}'", value.replace('\'', "'\\''"))
     }
 }
 

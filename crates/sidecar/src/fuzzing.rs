@@ -67,7 +67,7 @@ fn assert_refused(seen: &[u8], violation: HeadError) {
     assert!(seen.starts_with(start.as_bytes()), "{violation}: {seen:?}");
 }
 
-/// What must hold for a head that passed, said in another way than the check says it.
+/// What must hold for a head that passed, written in another way than the check.
 fn assert_strict(head: &[u8]) {
     let text: String = head.iter().map(|&byte| char::from(byte)).collect();
     let lines: Vec<&str> = text.split("\r\n").collect();

@@ -33,7 +33,7 @@ impl RequiredIsolation {
     }
 
     /// The floor for the executor itself: all that its profile enforces, and what the plan requires. A kernel that the
-    /// platform holds is left out, because the executor cannot tell it from the node's.
+    /// platform holds is left out, because the executor cannot distinguish it from the node's.
     pub fn executor_floor(&self, profile: Profile) -> Floor {
         let required = self.floor.iter().copied();
         let required = required.filter(|guarantee| *guarantee != Guarantee::Kernel || !self.has_platform_kernel());

@@ -12,7 +12,7 @@ fn fetches(line: &str) -> bool {
     let mut commands = line.split(['&', '|', ';', '(']);
     commands.any(|command| {
         let program = command.split_whitespace().next().unwrap_or_default();
-        DOWNLOADERS.iter().any(|it| it.trim() == program)
+        DOWNLOADERS.iter().any(|downloader| downloader.trim() == program)
     })
 }
 /// What must stand in the same instruction.
@@ -93,7 +93,7 @@ pub fn check(
     }
     if builds {
         // Cargo reads the manifest of every member, whatever is built.
-        let missing = MEMBERS.iter().filter(|member| !copied.iter().any(|it| it == *member));
+        let missing = MEMBERS.iter().filter(|member| !copied.iter().any(|copied| copied == *member));
         for member in missing {
             problems.push(format!("{}: cargo needs every member of the workspace; copy `{member}/`", source.path));
         }
@@ -176,7 +176,7 @@ mod tests {
         let expected = |folder: &str| {
             format!("examples/a/Dockerfile: cargo needs every member of the workspace; copy `{folder}/`")
         };
-        assert_eq!(problems(build), MEMBERS.iter().map(|it| expected(it)).collect::<Vec<_>>());
+        assert_eq!(problems(build), MEMBERS.iter().map(|member| expected(member)).collect::<Vec<_>>());
         let other = "FROM a:1\nRUN cargo install x\nUSER 1000\n";
         assert_eq!(problems(other), Vec::<String>::new());
     }

@@ -47,7 +47,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sympozium-testkit", ANY),
     ("xtask", ANY),
 ];
-/// May use every crate but the testkit. Nobody may use these in turn.
+/// May use every crate but the testkit. No crate may use these in turn.
 const ANY: &[&str] = &["*"];
 
 /// Crates of others that only some of ours may use, tooling and tests apart.

@@ -1,4 +1,4 @@
-//! `check`: what the compiler and clippy do not see. Everything wrong is told at once.
+//! `check`: what the compiler and clippy do not see. All problems are reported at once.
 
 mod dockerfiles;
 mod edges;

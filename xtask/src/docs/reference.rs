@@ -17,7 +17,7 @@ const VARIABLE: &str = "SYMPOZIUM_REFERENCE";
 /// Writes the page.
 pub fn write() -> anyhow::Result<()> {
     let path = workspace_root().join(PAGE);
-    fs::write(&path, said()?).with_context(|| format!("writing {}", path.display()))?;
+    fs::write(&path, render()?).with_context(|| format!("writing {}", path.display()))?;
     line(&format!("wrote {}", path.display()));
     Ok(())
 }
@@ -26,11 +26,11 @@ pub fn write() -> anyhow::Result<()> {
 pub fn check() -> anyhow::Result<Vec<String>> {
     let path = workspace_root().join(PAGE);
     let page = fs::read_to_string(&path).unwrap_or_default();
-    let said = said()?;
-    if page == said {
+    let rendered = render()?;
+    if page == rendered {
         return Ok(Vec::new());
     }
-    let differing = page.lines().zip(said.lines()).take_while(|(a, b)| a == b);
+    let differing = page.lines().zip(rendered.lines()).take_while(|(a, b)| a == b);
     let number = differing.count() + 1;
     Ok(vec![format!(
         "{PAGE}:{number}: not what the programs say about themselves; a command or an option has changed: \
@@ -38,8 +38,8 @@ pub fn check() -> anyhow::Result<Vec<String>> {
     )])
 }
 
-/// What the programs say.
-fn said() -> anyhow::Result<String> {
+/// Has the program write the page.
+fn render() -> anyhow::Result<String> {
     let scratch = tempfile::tempdir().context("making a directory for the reference")?;
     let path = scratch.path().join("reference.md");
     // The whole workspace, though one of its programs is meant: with the features that `make test` has built it with.

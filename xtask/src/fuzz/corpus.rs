@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
+use sympozium_api::hex;
 
 use super::engine::{Engine, seeds};
 
@@ -40,14 +41,14 @@ pub fn minimise(engine: &Engine, target: &str) -> anyhow::Result<Minimised> {
     let before = found.len() + written.len();
     let chosen = choose(&written, &found);
     let checked_in = within_bounds(&chosen);
-    let now: Vec<&Input> = found.iter().filter(|it| it.path.starts_with(&seeds)).collect();
+    let now: Vec<&Input> = found.iter().filter(|input| input.path.starts_with(&seeds)).collect();
     let reached = |inputs: &[&Input]| {
         let inputs = written.iter().chain(inputs.iter().copied());
-        inputs.flat_map(|it| &it.features).collect::<HashSet<_>>().len()
+        inputs.flat_map(|input| &input.features).collect::<HashSet<_>>().len()
     };
     let enough = reached(&now) * (100 + MIN_GAIN_PERCENT) / 100;
     let checked_in = if now.is_empty() || reached(&checked_in) > enough { checked_in } else { now };
-    let others = chosen.iter().filter(|it| !checked_in.contains(it));
+    let others = chosen.iter().filter(|input| !checked_in.contains(input));
     let others: Vec<&Input> = others.copied().collect();
     exchange((&seeds, &checked_in), (&engine.work_corpus(target), &others))?;
     Ok(Minimised { before, after: written.len() + chosen.len(), checked_in: written.len() + checked_in.len() })
@@ -86,7 +87,7 @@ fn parse(control: &str) -> Option<Vec<Input>> {
         let input = inputs.get_mut(number)?;
         match kind {
             "STARTED" => input.bytes = words.next()?.parse().ok()?,
-            "FT" => input.features = words.map(|it| it.parse().ok()).collect::<Option<_>>()?,
+            "FT" => input.features = words.map(|word| word.parse().ok()).collect::<Option<_>>()?,
             _ => {}
         }
     }
@@ -96,9 +97,9 @@ fn parse(control: &str) -> Option<Vec<Input>> {
 /// Those that together reach all that is reached, each in its turn the one that adds most, the smaller one of two that
 /// add the same.
 fn choose<'a>(written: &[Input], found: &'a [Input]) -> Vec<&'a Input> {
-    let mut reached: HashSet<u32> = written.iter().flat_map(|it| &it.features).copied().collect();
+    let mut reached: HashSet<u32> = written.iter().flat_map(|input| &input.features).copied().collect();
     let gain = |input: &Input, reached: &HashSet<u32>| {
-        let new = input.features.iter().filter(|it| !reached.contains(it));
+        let new = input.features.iter().filter(|feature| !reached.contains(feature));
         new.count()
     };
     let rank = |gain: usize, index: usize| (gain, std::cmp::Reverse((found[index].bytes, index)));
@@ -127,7 +128,7 @@ fn within_bounds<'a>(chosen: &[&'a Input]) -> Vec<&'a Input> {
         bytes = if fits { all } else { bytes };
         fits
     };
-    chosen.iter().filter(|it| fits(it)).take(MAX_FOUND).copied().collect()
+    chosen.iter().filter(|input| fits(input)).take(MAX_FOUND).copied().collect()
 }
 
 /// Makes the inputs those of the repository and of the machine. All are read before any is removed: one may go from one
@@ -145,14 +146,13 @@ fn read(inputs: &[&Input], prefix: &str) -> anyhow::Result<Vec<Named>> {
     let named = inputs.iter().map(|input| {
         let path = &input.path;
         let contents = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        let digest = Sha256::digest(&contents);
-        let hash: String = digest.iter().take(8).map(|it| format!("{it:02x}")).collect();
+        let hash = hex::encode(&Sha256::digest(&contents)[..8]);
         Ok((format!("{prefix}{hash}"), contents))
     });
     named.collect()
 }
 
-/// Makes `inputs` the only ones in `directory` that `ours` says yes to.
+/// Replaces the files of `directory` that `ours` accepts by `inputs`.
 fn replace(directory: &Path, inputs: &[Named], ours: impl Fn(&Path) -> bool) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();

@@ -60,17 +60,15 @@ pub struct Statistics {
 pub struct Coverage {
     /// Edges of the program.
     pub edges: u64,
-    /// Edges told apart by how often they were taken, and comparisons.
+    /// Edges, distinguished by how often they were taken, and comparisons.
     pub features: u64,
 }
 
 impl Engine {
     /// Looks for a nightly toolchain, and installs cargo-fuzz if it is missing.
     pub fn install() -> anyhow::Result<Self> {
-        let toolchains = match has_program("rustup") {
-            true => output(command("rustup").args(["toolchain", "list"]))?,
-            false => String::new(),
-        };
+        let toolchains =
+            if has_program("rustup") { output(command("rustup").args(["toolchain", "list"]))? } else { String::new() };
         let Some(triple) = nightly_triple(&toolchains) else {
             return Err(hinted(
                 "fuzzing needs a nightly toolchain, and there is none",

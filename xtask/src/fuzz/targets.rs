@@ -113,7 +113,7 @@ mod tests {
             .map(|entry| entry.unwrap().path().file_stem().unwrap().to_owned())
             .map(|name| name.into_string().unwrap())
             .collect();
-        let rows: BTreeSet<String> = TARGETS.iter().map(|it| it.name.to_owned()).collect();
+        let rows: BTreeSet<String> = TARGETS.iter().map(|target| target.name.to_owned()).collect();
         assert_eq!(rows, programs);
         assert_eq!(rows.len(), TARGETS.len());
     }

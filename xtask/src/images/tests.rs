@@ -138,7 +138,7 @@ fn every_image_starts_the_program_that_it_is_called_after() {
 /// A pack's skills say which programs they need; the image of the pack has those that the base has not.
 #[test]
 fn images_of_packs_have_the_programs_that_their_skills_name() {
-    let packs: Vec<_> = (IMAGES.iter()).filter(|it| !it.tools.is_empty()).collect();
+    let packs: Vec<_> = (IMAGES.iter()).filter(|image| !image.tools.is_empty()).collect();
     assert_eq!(packs.len(), 3);
     for definition in packs {
         let pack = definition.name.strip_prefix("skill-").unwrap();
@@ -154,7 +154,7 @@ fn images_of_packs_have_the_programs_that_their_skills_name() {
         needed.retain(|name| base::TOOLS.binary_search(name).is_err());
         needed.sort_unstable();
         needed.dedup();
-        let tools: Vec<_> = definition.tools.iter().map(|it| it.name()).collect();
+        let tools: Vec<_> = definition.tools.iter().map(|tool| tool.name()).collect();
         assert_eq!(tools, needed, "{}", definition.name);
         assert_eq!(
             listing(&self::image(definition, program(0x3e, "x")).unwrap().layers[1]),
@@ -166,13 +166,13 @@ fn images_of_packs_have_the_programs_that_their_skills_name() {
     }
 }
 
-/// Whoever builds with Docker gets the same tools in it, from the distribution, and the same user and entrypoint.
+/// An image built with Docker has the same tools, from the distribution, and the same user and entrypoint.
 #[test]
 fn images_of_packs_have_dockerfiles_that_stand_on_the_base_image() {
-    for definition in IMAGES.iter().filter(|it| !it.tools.is_empty()) {
+    for definition in IMAGES.iter().filter(|image| !image.tools.is_empty()) {
         let file = format!("images/Dockerfile.{}", definition.name);
         let text = fs::read_to_string(workspace_root().join(&file)).unwrap();
-        let tools: Vec<_> = definition.tools.iter().map(|it| it.name()).collect();
+        let tools: Vec<_> = definition.tools.iter().map(|tool| tool.name()).collect();
         for line in [
             format!("ARG BASE=skill-sidecar:{}", env!("CARGO_PKG_VERSION")),
             format!("RUN apk add --no-cache ca-certificates {} \\", tools.join(" ")),
@@ -180,15 +180,15 @@ fn images_of_packs_have_dockerfiles_that_stand_on_the_base_image() {
             format!("ENTRYPOINT {:?}", definition.entrypoint),
             "USER 1000:1000".to_owned(),
         ] {
-            assert!(text.lines().any(|it| it == line), "{file}: no `{line}`");
+            assert!(text.lines().any(|other| other == line), "{file}: no `{line}`");
         }
     }
 }
 
-/// Whoever builds with Docker gets the same program at the same place.
+/// An image built with Docker has the same program at the same path.
 #[test]
 fn every_image_has_a_dockerfile_that_agrees_with_the_table() {
-    for definition in IMAGES.iter().filter(|it| it.tools.is_empty()) {
+    for definition in IMAGES.iter().filter(|image| image.tools.is_empty()) {
         let file = format!("images/Dockerfile.{}", definition.name);
         let text = fs::read_to_string(workspace_root().join(&file)).unwrap();
         let binary = &definition.binaries[0];
@@ -199,7 +199,7 @@ fn every_image_has_a_dockerfile_that_agrees_with_the_table() {
             format!("ENTRYPOINT {:?}", definition.entrypoint),
             "USER 1000:1000".to_owned(),
         ] {
-            assert!(text.lines().any(|it| it == line), "{file}: no `{line}`");
+            assert!(text.lines().any(|other| other == line), "{file}: no `{line}`");
         }
     }
 }
@@ -256,7 +256,7 @@ fn the_command_writes_an_archive_whose_root_has_a_working_shell() {
             out: Some(out.clone()),
             prefix: "registry.example.com/team/".to_owned(),
             tag: "1".to_owned(),
-            binaries: (IMAGES.iter().map(|it| it.name))
+            binaries: (IMAGES.iter().map(|image| image.name))
                 .chain([Tool::Curl, Tool::Jq, Tool::Kubectl].map(Tool::name))
                 .map(|name| (name.to_owned(), busybox.clone()))
                 .collect(),

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use anyhow::{Result, ensure};
 use sha2::{Digest as _, Sha256};
+use sympozium_api::hex;
 use tar::{Builder, EntryType, Header};
 
 /// What is at a path. Everything belongs to root but what says otherwise, so that a command, which is not root, can
@@ -105,7 +106,7 @@ pub fn header(kind: EntryType, size: u64, mode: u32) -> Header {
 
 /// The SHA-256 of some bytes in hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&Sha256::digest(bytes))
 }
 
 #[cfg(test)]

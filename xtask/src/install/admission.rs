@@ -24,7 +24,7 @@ struct Policy {
     /// Names and expressions: it is asked only where all hold.
     conditions: Vec<(&'static str, String)>,
     variables: Vec<(&'static str, String)>,
-    /// Expressions that must hold, and what is said where they do not.
+    /// Expressions that must hold, and the message where they do not.
     validations: Vec<(String, &'static str)>,
 }
 

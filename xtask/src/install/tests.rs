@@ -19,7 +19,7 @@ fn documents() -> Vec<Value> {
 
 fn of_kind(kind: &str) -> Vec<Value> {
     let mut documents = documents();
-    documents.retain(|it| it["kind"] == kind);
+    documents.retain(|document| document["kind"] == kind);
     documents
 }
 
@@ -40,7 +40,7 @@ fn every_object_is_there_once_and_says_whose_it_is() {
     assert_eq!(documents.len(), seen.len());
 }
 
-/// Whoever is bound to a role is a ServiceAccount of ours, and the role is there.
+/// Every subject of a binding is a ServiceAccount of ours, and the role exists.
 #[test]
 fn bindings_lead_from_our_accounts_to_our_roles() {
     let names = |kind| of_kind(kind).iter().map(name).collect::<BTreeSet<_>>();
@@ -71,7 +71,7 @@ fn only_reading_is_added_to_the_usual_roles() {
         .iter()
         .filter(|role| {
             let labels = role["metadata"]["labels"].as_object().unwrap();
-            labels.keys().any(|it| it.contains("aggregate-to"))
+            labels.keys().any(|key| key.contains("aggregate-to"))
         })
         .collect();
     let names: Vec<_> = aggregated.iter().map(|role| name(role)).collect();
@@ -116,7 +116,7 @@ fn admission_policies_fail_closed_and_are_asked_about_nothing_else() {
     let policies = of_kind("ValidatingAdmissionPolicy");
     let bound: BTreeSet<_> = of_kind("ValidatingAdmissionPolicyBinding")
         .iter()
-        .map(|it| it["spec"]["policyName"].as_str().unwrap().to_owned())
+        .map(|binding| binding["spec"]["policyName"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(bound, policies.iter().map(name).collect());
     for policy in &policies {
@@ -127,7 +127,7 @@ fn admission_policies_fail_closed_and_are_asked_about_nothing_else() {
             .as_array()
             .into_iter()
             .flatten()
-            .map(|it| it["name"].as_str().unwrap())
+            .map(|policy| policy["name"].as_str().unwrap())
             .collect();
         if !ours {
             assert_eq!(conditions, ["of-a-run", "not-in-the-system", "not-a-master", "not-the-cluster"]);

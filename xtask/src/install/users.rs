@@ -5,7 +5,7 @@ use sympozium_api::labels::{GROUP, PART_OF};
 
 use super::{Document, PRODUCT};
 
-/// What everybody who may look at a namespace may see.
+/// What every user who may view a namespace may see.
 const KINDS: &[&str] = &[
     "agentruns",
     "agents",
@@ -89,4 +89,17 @@ fn role(name: &str, comment: &'static str, aggregated: Aggregated, rules: &[Valu
             "metadata": { "name": name, "labels": labels }, "rules": rules,
         }),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_see_every_kind() {
+        let mut plurals: Vec<_> =
+            sympozium_api::crds::all().into_iter().map(|definition| definition.spec.names.plural).collect();
+        plurals.sort_unstable();
+        assert_eq!(KINDS, plurals);
+    }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
+use sympozium_api::hex;
 
 use super::cache;
 use super::command::{output, program};
@@ -121,7 +122,7 @@ impl Plan {
             digest.update((piece.len() as u64).to_le_bytes());
             digest.update(piece.as_bytes());
         }
-        let key = digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let key = hex::encode(&digest.finalize()[..8]);
         Ok(Self { part, version, link_flags, sources, key })
     }
 
@@ -193,7 +194,7 @@ fn sources(pins: &Path) -> Result<Vec<(String, String)>> {
     let mut sources = Vec::new();
     for entry in fs::read_dir(pins).with_context(|| format!("cannot list {}", pins.display()))? {
         let path = entry.with_context(|| format!("cannot list {}", pins.display()))?.path();
-        if path.extension().is_some_and(|it| it == "go") {
+        if path.extension().is_some_and(|extension| extension == "go") {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             sources.push((name.into_owned(), text));

@@ -63,10 +63,10 @@ fn builds(root: &Root, part: &str) -> Result<Vec<(SystemTime, PathBuf)>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let key = name.strip_prefix(part).and_then(|rest| rest.strip_prefix('-'));
         // `agent-sandbox` is no build of a part called `agent`: a key is hexadecimal.
-        let is_build = key.is_some_and(|key| key.len() == 16 && key.bytes().all(|it| it.is_ascii_hexdigit()));
+        let is_build = key.is_some_and(|key| key.len() == 16 && key.bytes().all(|byte| byte.is_ascii_hexdigit()));
         if is_build && path.is_dir() {
             let used = fs::metadata(path.join(USED)).or_else(|_| fs::metadata(&path));
-            let used = used.and_then(|it| it.modified());
+            let used = used.and_then(|metadata| metadata.modified());
             builds.push((used.unwrap_or(SystemTime::UNIX_EPOCH), path));
         }
     }
@@ -99,7 +99,7 @@ mod tests {
         ];
         shrink(&root).unwrap();
         assert!(!old.exists());
-        assert!(kept.iter().all(|it| it.exists()));
+        assert!(kept.iter().all(|path| path.exists()));
 
         let recent = build("helm-00000000000000a4", 0);
         let also = build("helm-00000000000000a5", 0);

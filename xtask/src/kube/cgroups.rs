@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 pub const PREFIX: &str = "sympozium-kube-";
 
 const MOUNT: &str = "/sys/fs/cgroup";
-/// The kernel lets go of a cgroup a moment after its last process.
+/// The kernel releases a cgroup a moment after its last process.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Creates the folder `name` in every hierarchy that takes one: the kubelet looks for it before the first container.

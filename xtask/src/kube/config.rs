@@ -115,7 +115,7 @@ pub fn cni() -> String {
     .to_string()
 }
 
-/// What containerd is told; the parts are given by their folders inside.
+/// The configuration of containerd; the parts are given by their folders inside.
 pub fn containerd(snapshotter: &str, runc: &str, gvisor: Gvisor) -> String {
     let runtime = "plugins.\"io.containerd.cri.v1.runtime\"";
     let mut text = format!(

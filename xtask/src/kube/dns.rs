@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_told_the_address_of_the_service() {
+    fn pods_get_the_address_of_the_service() {
         let objects: Value = serde_json::from_str(&objects(Ipv4Addr::new(198, 18, 3, 2))).unwrap();
         let kubelet: Value = serde_json::from_str(&super::super::config::kubelet("/x")).unwrap();
         assert_eq!(objects["items"][0]["spec"]["clusterIP"], kubelet["clusterDNS"][0]);

@@ -1,4 +1,4 @@
-//! What a starting cluster tells its owner: one JSON line per event, from the first process to the keeper to `up`.
+//! What a starting cluster reports to its owner: one JSON line per event, from the first process to the keeper to `up`.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};

@@ -20,7 +20,7 @@ pub struct Image {
     pub files: Vec<(String, PathBuf)>,
     /// Path in the image, and what it points to.
     pub links: Vec<(String, String)>,
-    /// Folders that must be there, writable by everybody.
+    /// Folders that must be there, writable by every user.
     pub folders: Vec<String>,
     pub entrypoint: Vec<String>,
 }

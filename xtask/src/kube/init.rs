@@ -1,6 +1,6 @@
 //! The first process of a cluster: pid 1 of its pid namespace.
 //!
-//! It makes the private world, starts the components in order, says when they are ready, and then waits. When it ends,
+//! It sets up the namespaces, starts the components in order, says when they are ready, and then waits. When it ends,
 //! for whatever reason, the kernel ends everything else in the namespace. It ends when its keeper is gone (standard
 //! input closes), when a component dies, or when a leased cluster has had no user for a while.
 
@@ -18,10 +18,10 @@ use super::command::{output, program, succeeds};
 use super::components::{self, Component};
 use super::config::{CONTAINERD_SOCKET, NODE, STATE};
 use super::events::{Clock, Event, send};
+use super::namespaces;
 use super::network::DNS_SERVICE;
 use super::parts::Tier;
 use super::state::{Plan, read_json};
-use super::world;
 use super::{dns, lock};
 
 /// Longest start of a component on a loaded machine.
@@ -63,16 +63,16 @@ struct Starting {
 impl Starting {
     /// One straight sequence; the order is what each step needs of the earlier ones.
     fn start(&mut self) -> Result<()> {
-        world::cover_file_system(&self.plan)?;
-        world::configure_network(&self.plan)?;
-        world::configure_packet_filter(self.tier)?;
+        namespaces::cover_file_system(&self.plan)?;
+        namespaces::configure_network(&self.plan)?;
+        namespaces::configure_packet_filter(self.tier)?;
         self.clock.step("namespaces and network");
 
         // Started early: they need nothing from the API server, and it needs a second.
         self.spawn(components::etcd())?;
         self.spawn(components::api_server(&self.plan)?)?;
         if self.tier.node {
-            world::cover_kubelet_settings()?;
+            namespaces::cover_kubelet_settings()?;
             self.spawn(components::containerd(&self.plan)?)?;
         }
         self.wait_for("the API server", |kubectl| succeeds(kubectl.args(["get", "--raw", "/readyz"])))?;
@@ -210,7 +210,7 @@ fn supervise(plan: &Plan, running: Vec<(&'static str, Child)>) -> Result<()> {
             }
         }
         if let Some(idle) = plan.idle_seconds {
-            // Users hold a shared lock. Whoever comes after we took the exclusive one finds the cluster ending.
+            // Users hold a shared lock. A user that comes after we took the exclusive one finds the cluster ending.
             match lock::try_exclusive(&lease)? {
                 None => last_used = Instant::now(),
                 Some(held) if last_used.elapsed() > Duration::from_secs(idle) => {

@@ -1,4 +1,4 @@
-//! The process outside that a cluster hangs on: it starts the first process inside, waits for it, and then removes
+//! The process outside on which a cluster depends: it starts the first process inside, waits for it, and then removes
 //! what the kernel does not: the link, the cgroups, the state folder.
 //!
 //! Until `up` says that it may stay, the keeper ends the cluster when `up` ends. A killed keeper takes its cluster
@@ -64,7 +64,7 @@ pub fn run(root: &Root) -> Result<()> {
     outcome
 }
 
-/// Starts the cluster and returns when it is over.
+/// Starts the cluster and returns when it has ended.
 fn keep(root: &Root, instance: &Instance, request: Request) -> Result<()> {
     let mut clock = Clock::start();
     let tier: Tier = request.tier.parse()?;
@@ -154,7 +154,7 @@ fn forward(instance: &Instance, child: &mut Child) -> Result<()> {
     }
 }
 
-/// Ends the cluster when `up` is gone before it let go.
+/// Ends the cluster when `up` ends before it has said that the cluster may stay.
 fn watch_owner(stdin: Arc<Mutex<Option<ChildStdin>>>) {
     std::thread::spawn(move || {
         let mut line = String::new();

@@ -19,7 +19,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Releases the lock and removes its file. Whoever waits on the removed file notices and takes a new one.
+    /// Releases the lock and removes its file. A process that waits for the removed file notices that and takes a new
+    /// one.
     pub fn remove(self) {
         // A file that is gone already, or cannot be removed, is still a valid lock.
         let _ = fs::remove_file(&self.path);

@@ -20,6 +20,7 @@ mod inspect;
 mod keeper;
 mod leaks;
 mod lock;
+mod namespaces;
 mod network;
 mod packages;
 mod parts;
@@ -31,7 +32,6 @@ mod state;
 mod times;
 mod unsupported;
 mod up;
-mod world;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ pub fn kubectl() -> anyhow::Result<PathBuf> {
     folder.map(|folder| folder.join("kubectl")).ok_or_else(|| anyhow::anyhow!("nothing was built"))
 }
 
-/// Runs a command and says what became of it. The hint of an error, where there is one, is its last line.
+/// Runs a command and prints its result. The hint of an error, where there is one, is its last line.
 pub fn main(command: Command) -> ExitCode {
     cli::run(command).unwrap_or_else(|error| {
         crate::output::note(&format!("error: {error:#}"));

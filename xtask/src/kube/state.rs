@@ -112,7 +112,7 @@ impl Plan {
     }
 }
 
-/// A process, told from a later one with the same number by its start time.
+/// A process. Its start time distinguishes it from a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pub pid: i32,

@@ -27,7 +27,6 @@ impl std::fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// The exit code for an error.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<Unsupported>().is_some() { ExitCode::from(EXIT_UNSUPPORTED) } else { ExitCode::FAILURE }
 }

@@ -52,7 +52,7 @@ pub fn up(root: &Root, wish: &Wish) -> Result<Record> {
         if let Some(record) = start(root, wish, &built)? {
             return Ok(record);
         }
-        // Somebody else's: wait until it is ready, or gone and ours to start.
+        // Another process starts it: wait until it is ready, or gone.
         while lock::try_exclusive(&instance.lock)?.is_none() {
             if let Some(record) = instance.record()? {
                 return suitable(record, wish);
@@ -94,7 +94,7 @@ fn start(root: &Root, wish: &Wish, built: &[Built]) -> Result<Option<Record>> {
         .context("cannot start the keeper")?;
     let mut stdin = child.stdin.take().context("the keeper has no input")?;
     let stdout = child.stdout.take().context("the keeper has no output")?;
-    say(&mut stdin, &serde_json::to_string(&request(wish, built)).context("cannot write the request")?)?;
+    write_line(&mut stdin, &serde_json::to_string(&request(wish, built)).context("cannot write the request")?)?;
     for line in BufReader::new(stdout).lines() {
         let line = line.context("cannot read from the keeper")?;
         match serde_json::from_str(&line).with_context(|| format!("cannot read {line:?}"))? {
@@ -104,7 +104,7 @@ fn start(root: &Root, wish: &Wish, built: &[Built]) -> Result<Option<Record>> {
                 eprintln!("  {name:<26}{}", seconds(took));
             }
             Event::Ready(record) => {
-                say(&mut stdin, STAY)?;
+                write_line(&mut stdin, STAY)?;
                 times::note(&format!("start {}", wish.tier), begin.elapsed());
                 let done = format!("cluster {} ready", wish.name);
                 eprintln!("  {done:<26}{}", seconds(begin.elapsed()));
@@ -114,7 +114,7 @@ fn start(root: &Root, wish: &Wish, built: &[Built]) -> Result<Option<Record>> {
             Event::Taken => return Ok(None),
         }
     }
-    bail!("the keeper of cluster {} ended without a word", wish.name)
+    bail!("the keeper of cluster {} ended without an answer", wish.name)
 }
 
 fn request(wish: &Wish, built: &[Built]) -> Request {
@@ -130,11 +130,11 @@ fn request(wish: &Wish, built: &[Built]) -> Request {
     }
 }
 
-fn say(stdin: &mut ChildStdin, line: &str) -> Result<()> {
-    writeln!(stdin, "{line}").context("the keeper does not listen")
+fn write_line(stdin: &mut ChildStdin, line: &str) -> Result<()> {
+    writeln!(stdin, "{line}").context("cannot write to the keeper")
 }
 
-/// Helm, which no cluster runs but a person at one wants.
+/// Builds Helm: no cluster runs it, but users need it.
 pub fn helm(root: &Root) -> Result<Built> {
     build::build(root, &[&parts::HELM])?.pop().context("no part was built")
 }

@@ -35,10 +35,7 @@ fn parse(text: &str) -> Result<Vec<Marked>> {
         let (package, filter) =
             line.split_once(char::is_whitespace).with_context(|| format!("expected `PACKAGE FILTER`, not `{line}`"))?;
         // The integration tests, unless a target is named.
-        let binary = match package.contains('/') {
-            true => package.to_owned(),
-            false => format!("{package}/it"),
-        };
+        let binary = if package.contains('/') { package.to_owned() } else { format!("{package}/it") };
         let filter = filter.trim().to_owned();
         match list.iter_mut().find(|entry| entry.binary == binary) {
             Some(entry) => entry.filters.push(filter),

@@ -81,7 +81,7 @@ pub struct Arguments {
     repeat: Vec<String>,
 }
 
-/// What every suite of a run is told.
+/// What every suite of a run gets in its environment.
 struct Environment {
     variables: Vec<(&'static str, String)>,
     _scratch: tempfile::TempDir,

@@ -53,7 +53,7 @@ pub struct Pool<'a> {
     pub width: usize,
     pub limit: Duration,
     pub logs: &'a Path,
-    /// Adds what a suite is told by the run.
+    /// Adds what a suite gets from the run.
     pub prepare: &'a (dyn Fn(&Suite, &mut Command) + Sync),
     pub readiness: &'a (dyn Fn(Need) -> Readiness + Sync),
     /// Set once at most one suite with pods is left to run: together they keep every core busy, and suffer most from other work on the
@@ -96,7 +96,7 @@ impl Pool<'_> {
                         let _ = send.send(outcome);
                     });
                 }
-                let left = suites.iter().map(Suite::need).chain(running.values().map(|it| it.need));
+                let left = suites.iter().map(Suite::need).chain(running.values().map(|suite| suite.need));
                 if left.filter(|need| *need == Need::Node).count() <= 1 {
                     self.pods_are_few.store(true, Ordering::Relaxed);
                 }

@@ -34,7 +34,7 @@ pub fn run() -> Result<()> {
     // All of the workspace is compiled by `make test` together: a package alone would have other features, and what it needs
     // would be compiled again.
     let names: BTreeSet<&str> = affected.iter().map(String::as_str).collect();
-    let left_out = workspace.packages.iter().filter(|it| !names.contains(it.name.as_str()));
+    let left_out = workspace.packages.iter().filter(|package| !names.contains(package.name.as_str()));
     let mut test = vec!["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins"];
     for package in left_out {
         test.extend(["--exclude", &package.name]);
@@ -121,13 +121,20 @@ impl Workspace {
         let uses: BTreeMap<&str, Vec<&str>> = self
             .packages
             .iter()
-            .map(|it| (it.name.as_str(), it.dependencies.iter().map(|it| it.name.as_str()).collect()))
+            .map(|package| {
+                (
+                    package.name.as_str(),
+                    package.dependencies.iter().map(|dependency| dependency.name.as_str()).collect(),
+                )
+            })
             .collect();
         let mut found = changed.clone();
         loop {
             let more: Vec<String> = uses
                 .iter()
-                .filter(|(name, used)| !found.contains(**name) && used.iter().any(|it| found.contains(*it)))
+                .filter(|(name, used)| {
+                    !found.contains(**name) && used.iter().any(|dependency| found.contains(*dependency))
+                })
                 .map(|(name, _)| (*name).to_owned())
                 .collect();
             if more.is_empty() {

@@ -49,7 +49,7 @@ pub fn run_named(pool: &Pool<'_>, suites: &[Suite], times: usize, name: &str) ->
         note(&format!("--- round {round} of {times}"));
         outcomes.extend(pool.run(chosen.clone()));
     }
-    let failed = outcomes.iter().filter(|it| it.failure.is_some()).count();
+    let failed = outcomes.iter().filter(|outcome| outcome.failure.is_some()).count();
     line(&format!("{failed} of {} runs failed", outcomes.len()));
     Ok(outcomes)
 }

@@ -65,8 +65,8 @@ fn settings(history_bytes: usize, history_low_bytes: usize, kept_results: usize)
 
 /// Ids of the results that are whole.
 fn unelided(conversation: &Conversation) -> Vec<&str> {
-    let unelided = results(conversation).filter(|it| !it.elided);
-    unelided.map(|it| it.id.as_str()).collect()
+    let unelided = results(conversation).filter(|result| !result.elided);
+    unelided.map(|result| result.id.as_str()).collect()
 }
 
 /// Every call has its result right behind it, and no result is without its call.
@@ -83,7 +83,7 @@ fn pairs_hold(conversation: &Conversation) {
                 };
             }
             Entry::Results(results) => {
-                let ids: Vec<String> = results.iter().map(|it| it.id.clone()).collect();
+                let ids: Vec<String> = results.iter().map(|result| result.id.clone()).collect();
                 assert_eq!(ids, std::mem::take(&mut open));
             }
         }
@@ -180,7 +180,7 @@ fn rounds_are_dropped_first_when_messages_are_larger_than_results() {
     let before = results(&long).count();
     assert!(shrink(&mut long, &Plain));
     assert!(results(&long).count() < before, "rounds are gone");
-    assert!(results(&long).all(|it| !it.elided), "and no result was left out for nothing");
+    assert!(results(&long).all(|result| !result.elided), "and no result was left out for nothing");
     pairs_hold(&long);
 }
 

@@ -42,7 +42,7 @@ fn is_safe_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_FIELD_NAME
         && name.bytes().all(plain)
-        && !LOCATION_WORDS.iter().any(|it| lower.contains(it))
+        && !LOCATION_WORDS.iter().any(|location_word| lower.contains(location_word))
 }
 
 fn has_safe_names(value: &Value) -> bool {
@@ -84,7 +84,7 @@ pub mod tests {
         };
         fn accepts(value: &Value, left: usize, is_refused: &dyn Fn(&str) -> bool) -> bool {
             match value {
-                Value::Array(items) => left > 0 && items.iter().all(|it| accepts(it, left - 1, is_refused)),
+                Value::Array(items) => left > 0 && items.iter().all(|item| accepts(item, left - 1, is_refused)),
                 Value::Object(fields) => {
                     left > 0
                         && fields.iter().all(|(name, value)| {

@@ -132,7 +132,7 @@ pub fn unexplained() -> ProviderError {
 }
 
 fn remedy(status: u16, details: &ErrorDetails) -> Remedy {
-    let has_code = |code: &&str| details.codes.iter().any(|it| it == code);
+    let has_code = |code: &&str| details.codes.iter().any(|listed| listed == code);
     if TOO_LONG_CODES.iter().any(has_code) {
         return Remedy::Shorten;
     }
@@ -151,22 +151,22 @@ fn remedy(status: u16, details: &ErrorDetails) -> Remedy {
 fn is_too_long(details: &ErrorDetails) -> bool {
     let text = details.text.to_ascii_lowercase();
     let is_code = |code: &String| TOO_LONG_CODES.contains(&code.as_str());
-    details.codes.iter().any(is_code) || TOO_LONG_MESSAGES.iter().any(|it| text.contains(it))
+    details.codes.iter().any(is_code) || TOO_LONG_MESSAGES.iter().any(|message| text.contains(message))
 }
 
 fn is_quota_exceeded(details: &ErrorDetails) -> bool {
-    details.codes.iter().any(|code| QUOTA_CODES.iter().any(|it| code.contains(it)))
+    details.codes.iter().any(|code| QUOTA_CODES.iter().any(|quota_code| code.contains(quota_code)))
 }
 
 fn is_client_error(details: &ErrorDetails) -> bool {
     const CLIENT_ERROR_CODES: &[&str] = &["invalid_request", "authentication", "permission", "not_found"];
-    details.codes.iter().any(|code| CLIENT_ERROR_CODES.iter().any(|it| code.contains(it)))
+    details.codes.iter().any(|code| CLIENT_ERROR_CODES.iter().any(|client_error_code| code.contains(client_error_code)))
 }
 
 fn details(body: &Value) -> Option<ErrorDetails> {
     match body {
         // Google wraps errors in a list.
-        Value::Array(items) => details(items.first().filter(|it| it.is_object())?),
+        Value::Array(items) => details(items.first().filter(|item| item.is_object())?),
         Value::Object(body) => Some(match body.get("error") {
             None | Some(Value::Null) => {
                 let details = from_fields(body);
@@ -193,7 +193,7 @@ fn from_fields(error: &Map<String, Value>) -> ErrorDetails {
     let text =
         ["message", "detail", "msg"].iter().find_map(|name| error.get(*name)).map(message_text).unwrap_or_default();
     // OpenRouter: the message of the provider behind it.
-    let raw = error.get("metadata").and_then(|it| it.get("raw")).map(message_text);
+    let raw = error.get("metadata").and_then(|metadata| metadata.get("raw")).map(message_text);
     let text = match raw {
         Some(raw) if !raw.is_empty() => format!("{text}: {raw}"),
         _ => text,
@@ -208,7 +208,7 @@ fn from_fields(error: &Map<String, Value>) -> ErrorDetails {
                 codes.push(code.to_ascii_lowercase());
             }
             Some(Value::Number(number)) => {
-                status = status.or(number.as_u64().and_then(|it| u16::try_from(it).ok()));
+                status = status.or(number.as_u64().and_then(|status| u16::try_from(status).ok()));
             }
             _ => {}
         }

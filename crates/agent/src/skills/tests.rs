@@ -138,7 +138,7 @@ fn skills_are_found_by_their_names() {
 }
 
 #[test]
-fn a_model_without_commands_is_not_told_to_run_a_program() {
+fn a_model_without_commands_is_not_asked_to_run_a_program() {
     let mut fixture = Fixture::new();
     fixture.roots = fixture.roots.with_commands(Commands::NotOffered);
     let answer = fixture.load(json!({ "name": "a/review" }), 8_192);

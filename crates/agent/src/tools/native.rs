@@ -66,3 +66,22 @@ impl NativeTools {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use sympozium_api::builtin_tool::{BUILTIN_TOOLS, ToolActor};
+
+    use super::*;
+
+    #[test]
+    fn every_tool_on_which_the_agent_acts_is_in_the_table() {
+        let of_agent = BUILTIN_TOOLS.iter().filter(|tool| {
+            let offer = tool.offer.as_ref();
+            offer.is_some_and(|offer| offer.actor == ToolActor::Agent)
+        });
+        let expected: BTreeSet<_> = of_agent.map(|tool| tool.name).collect();
+        assert_eq!(TOOLS.iter().map(|tool| tool.name).collect::<BTreeSet<_>>(), expected);
+    }
+}

@@ -23,7 +23,8 @@ async fn asking(seconds: u64) -> Harness {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn approval_runs_the_call_and_denial_is_an_error() {
-    for (says, text) in [(Vote::Approve, "kubectl delete pod a"), (Vote::Deny, "Error: a person was asked and said no")]
+    for (says, text) in
+        [(Vote::Approve, "kubectl delete pod a"), (Vote::Deny, "Error: an approver was asked and denied it")]
     {
         let mut harness = asking(60).await;
         let cluster = Executor::echo(harness.volume("cluster"));
@@ -43,7 +44,7 @@ async fn a_question_without_votes_is_denied() {
     let cluster = Executor::echo(harness.volume("cluster"));
     harness.run(&[]).await.answer();
     let text = harness.last().last();
-    assert!(text.starts_with("Error: ") && text.contains("nobody answered in time"), "{text}");
+    assert!(text.starts_with("Error: ") && text.contains("none answered in time"), "{text}");
     assert!(cluster.requests().is_empty());
 }
 

@@ -18,14 +18,14 @@ pub struct Memory {
     /// Whether it remembers.
     #[serde(default = "defaults::yes")]
     pub enabled: bool,
-    /// Most kilobytes that are kept.
+    /// Maximum size, in kilobytes.
     #[serde(default = "defaults::number::<256>", rename = "maxSizeKB")]
     #[schemars(range(min = 1, max = 1024))]
     pub max_size_kb: i32,
     /// Whether each run's outcome is remembered without being asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_store: Option<bool>,
-    /// What the agent is told before anything else.
+    /// Text for the agent, before everything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::LONG_TEXT))]
     pub system_prompt: Option<String>,
@@ -49,7 +49,7 @@ pub struct Observability {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::URL))]
     pub otlp_endpoint: Option<String>,
-    /// How it is spoken to: `grpc` or `http/protobuf`.
+    /// The protocol: `grpc` or `http/protobuf`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otlp_protocol: Option<OtlpProtocol>,
     /// The service's name in traces.
@@ -63,7 +63,7 @@ pub struct Observability {
     /// A Secret with more such headers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers_secret_ref: Option<SecretName>,
-    /// The part of traces that is kept, from `0` to `1`.
+    /// The fraction of traces that is sampled, from `0` to `1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^(0(\.[0-9]+)?|1(\.0+)?)$"))]
     pub sampling_ratio: Option<String>,

@@ -40,7 +40,7 @@ pub mod reason {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentRunStatus {
-    /// Where the run stands.
+    /// The phase of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// The generation that this status is about.
@@ -73,7 +73,7 @@ pub struct AgentRunStatus {
     /// When the agent started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// When the run was over.
+    /// When the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Time>,
     /// The agent's answer.
@@ -87,7 +87,7 @@ pub struct AgentRunStatus {
     /// The exit code of the agent's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// What the model was asked and said, counted.
+    /// Tokens of requests to the model and of its answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_usage: Option<TokenUsage>,
     /// What that cost, by the prices that the controller was given. Absent without a price.
@@ -111,14 +111,14 @@ pub struct AgentRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::CONTAINERS))]
     pub resolved: Vec<ResolvedObject>,
-    /// What was made for the run and must go with it.
+    /// The objects that were created for the run and must be deleted with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::GRANTS))]
     pub grants: Vec<GrantRecord>,
-    /// When the run got its rights.
+    /// When the run's permissions were granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_at: Option<Time>,
-    /// When the last of them was taken back.
+    /// When the last of them was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Time>,
     /// The isolation that was live, part by part.
@@ -132,10 +132,10 @@ pub struct AgentRunStatus {
     /// The check that nothing of the run is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revocation: Option<Revocation>,
-    /// What the run itself reported last, by way of the gateway.
+    /// The run's last report, through the gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<RunReport>,
-    /// What holds and what does not.
+    /// The conditions of the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -156,13 +156,13 @@ pub enum Phase {
     PostRunning,
     /// The agent waits for a run that it started.
     AwaitingDelegate,
-    /// Over: there is an answer.
+    /// Final: there is an answer.
     Succeeded,
-    /// Over: there is an error.
+    /// Final: there is an error.
     Failed,
-    /// Over: a hook before the run said that there is nothing to do.
+    /// Final: a hook before the run reported that there is nothing to do.
     Skipped,
-    /// Over: somebody ended it.
+    /// Final: a user cancelled the run.
     Cancelled,
 }
 
@@ -176,7 +176,7 @@ impl Phase {
     }
 }
 
-/// What the model was asked and said, counted.
+/// Tokens of requests to the model and of its answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::drop_description)]
@@ -221,7 +221,7 @@ pub struct CostEstimate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub price_key: Option<String>,
-    /// When this was worked out.
+    /// When the cost was computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_at: Option<Time>,
 }
@@ -244,7 +244,7 @@ pub enum CostSource {
 pub enum GateVerdict {
     /// It went out.
     Approved,
-    /// It was kept back.
+    /// It was withheld.
     Rejected,
     /// Another went out.
     Rewritten,
@@ -275,7 +275,7 @@ pub struct Delegate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD))]
     pub task_id: Option<String>,
-    /// Where it stands.
+    /// Its phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// Its answer.
@@ -404,7 +404,7 @@ pub struct ContainerFailure {
 pub struct Revocation {
     /// When it was made.
     pub checked_at: Time,
-    /// What was still there then; nothing, when all is well.
+    /// What was left at that time; empty if nothing was.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::GRANTS))]
     pub remaining: Vec<GrantRecord>,
@@ -421,13 +421,13 @@ pub struct RunReport {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub reports: i64,
-    /// The digest of the last.
+    /// The digest of the last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_report: Option<Digest>,
     /// What the run is doing: `starting`, `working`, `waiting` or `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<ReportedPhase>,
-    /// What the agent last said it is doing.
+    /// The agent's last progress message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::VALUE))]
     pub progress: Option<String>,
@@ -445,7 +445,7 @@ pub struct RunReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::VALUE))]
     pub error: Option<String>,
-    /// What the model was asked and said, counted.
+    /// Tokens of requests to the model and of its answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_usage: Option<TokenUsage>,
     /// The isolation that was live, part by part.
@@ -471,11 +471,11 @@ pub struct RunReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub transcript_segments: Option<i64>,
-    /// Bytes of the transcript that are kept.
+    /// Bytes of the transcript that are stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub transcript_bytes: Option<i64>,
-    /// Whether there was more of it than is kept.
+    /// Whether the transcript was longer than what is stored.
     #[serde(default)]
     pub transcript_cut: bool,
 }
@@ -491,7 +491,7 @@ pub enum ReportedPhase {
     Working,
     /// A person is asked.
     Waiting,
-    /// It is over.
+    /// It has ended.
     Ended,
 }
 
@@ -502,15 +502,15 @@ pub enum ReportedPhase {
 pub enum AgentEndKind {
     /// With an answer.
     Answered,
-    /// The agent said why there is none.
+    /// The agent reported why there is none.
     Failed,
-    /// The agent left without a word.
+    /// The agent disconnected without an answer.
     Crashed,
-    /// The agent never came.
+    /// The agent never connected.
     NeverCame,
     /// Its time was up.
     TimedOut,
-    /// It was told to end.
+    /// It was asked to end.
     Stopped,
 }
 

@@ -12,22 +12,22 @@ use crate::schema;
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::drop_description)]
 pub struct ApprovalPolicy {
-    /// Who may decide, besides having the right to write the request's status. Absent: everybody who has. Empty: nobody.
+    /// Who may decide, of the users who may write the request's status. Absent: all of them. Empty: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::APPROVERS))]
     pub approvers: Option<Vec<Approver>>,
-    /// How many must say yes. One no is enough.
+    /// How many approvers must approve. One denial is enough.
     #[serde(default = "defaults::number::<1>")]
     #[schemars(range(min = 1, max = limits::APPROVALS))]
     pub required_approvals: i32,
-    /// How many seconds a request waits. Then the answer is no.
+    /// How many seconds a request waits. After that it is denied.
     #[serde(default = "defaults::number::<600>")]
     #[schemars(range(min = limits::MIN_APPROVAL_SECONDS, max = limits::MAX_APPROVAL_SECONDS))]
     pub expires_after_seconds: i32,
-    /// Whether a yes may be given for the identical action as often as this run repeats it.
+    /// Whether an approval may cover repetitions of the identical action in this run.
     #[serde(default)]
     pub allow_run_scope: bool,
-    /// Whether whoever started the run may approve what it does.
+    /// Whether the user who started the run may approve what it does.
     #[serde(default = "defaults::yes")]
     pub allow_run_author: bool,
 }
@@ -44,7 +44,7 @@ impl Default for ApprovalPolicy {
     }
 }
 
-/// Somebody who may decide, as the API server knows them.
+/// A user or group that may decide, as the API server knows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::drop_description)]

@@ -62,7 +62,7 @@ pub struct RbacPolicy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::RBAC_RULES))]
     pub exceptions: Vec<RbacRule>,
-    /// Namespaces whose runs may have `clusterRBAC`. Absent: this policy does not mind. Empty: none.
+    /// Namespaces whose runs may have `clusterRBAC`. Absent: no restriction by this policy. Empty: none.
     #[serde(default, rename = "clusterRBACNamespaces", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::NAMES))]
     pub cluster_rbac_namespaces: Option<Vec<NamespaceName>>,
@@ -77,8 +77,8 @@ pub struct HostAccessPolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::NAMES))]
     pub packs: Option<Vec<PackRef>>,
-    /// Namespaces besides the system's whose packs may have it. The floor must list them. Absent in another policy: this policy
-    /// does not mind. Empty: none.
+    /// Namespaces other than the system's whose packs may have it. The floor must list them. Absent in another policy: no
+    /// restriction by that policy. Empty: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::NAMES))]
     pub namespaces: Option<Vec<NamespaceName>>,

@@ -84,12 +84,12 @@ impl AgentView {
     /// The path of the workspace.
     pub fn workspace(&self) -> &str {
         let moved = self.places.as_ref();
-        moved.map_or(paths::WORKSPACE, |it| it.workspace.as_str())
+        moved.map_or(paths::WORKSPACE, |moved| moved.workspace.as_str())
     }
 
     /// The path of the scratch space.
     pub fn scratch(&self) -> &str {
         let moved = self.places.as_ref();
-        moved.map_or(paths::TMP, |it| it.scratch.as_str())
+        moved.map_or(paths::TMP, |moved| moved.scratch.as_str())
     }
 }

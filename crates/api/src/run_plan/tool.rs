@@ -41,7 +41,7 @@ pub enum Gate {
     Allow,
     /// Calls need approval first.
     Ask,
-    /// Calls are refused, and the model is not told of the tool.
+    /// Calls are refused, and the model is not offered the tool.
     Deny,
 }
 

@@ -144,6 +144,6 @@ impl RecursiveReadOnly {
 
     /// Parses the word of a mount; `None` for `Disabled`, and for words that Kubernetes does not have.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::IfPossible, Self::Enabled].into_iter().find(|it| it.as_str() == text)
+        [Self::IfPossible, Self::Enabled].into_iter().find(|mode| mode.as_str() == text)
     }
 }

@@ -51,7 +51,7 @@ pub struct Sidecar {
     /// What it asks for, and may not exceed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<SidecarResources>,
-    /// A Secret that it sees as files, one for each key. Nobody else in the run sees it.
+    /// A Secret that it sees as files, one for each key. No other part of the run sees it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretName>,
     /// Where it sees that Secret; `/secrets/` and the Secret's name when absent.

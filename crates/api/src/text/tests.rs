@@ -69,8 +69,8 @@ fn every_class_of_characters_has_its_row() {
 
 #[test]
 fn what_the_standard_library_calls_a_control_is_never_shown() {
-    let controls = ('\0'..=char::MAX).filter(|it| it.is_control());
-    let shown: Vec<char> = controls.filter(|it| is_visible(*it)).collect();
+    let controls = ('\0'..=char::MAX).filter(|character| character.is_control());
+    let shown: Vec<char> = controls.filter(|character| is_visible(*character)).collect();
     assert_eq!(shown, []);
     // Visible characters stay on one line.
     let breaks = "\n\t\r\u{b}\u{c}\u{85}\u{2028}\u{2029}";
@@ -90,7 +90,7 @@ fn characters_that_hide_something_are_not_prose() {
 #[test]
 fn names_show_all_that_prose_leaves_out_and_some_more() {
     let all = || '\0'..=char::MAX;
-    assert!(!all().filter(|it| !is_prose(*it)).any(is_visible));
+    assert!(!all().filter(|character| !is_prose(*character)).any(is_visible));
     let more = "\t\n\u{61c}\u{200c}\u{200f}\u{2028}\u{2029}\u{2061}\u{2065}\u{fe0f}\u{e000}";
     assert!(!more.chars().any(is_visible));
     assert!("a é漢".chars().all(is_visible));

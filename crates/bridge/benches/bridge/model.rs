@@ -84,12 +84,12 @@ impl Way {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         match server.ca_pem() {
-            Some(authority) => Self::over(encrypted(stream, authority).await).await,
-            None => Self::over(stream).await,
+            Some(authority) => Self::from_stream(encrypted(stream, authority).await).await,
+            None => Self::from_stream(stream).await,
         }
     }
 
-    async fn over<S>(stream: S) -> Self
+    async fn from_stream<S>(stream: S) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

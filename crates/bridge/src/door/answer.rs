@@ -36,8 +36,8 @@ impl AnswerBudget {
     /// An answer of the bridge, passed by value so that it is not kept in memory beside its bytes. Its call counts as
     /// running until the agent has read the answer.
     pub async fn json(&self, answer: impl Serialize, slot: Option<Slot>) -> Result<Response<DoorAnswer>, Refusal> {
-        let body =
-            serde_json::to_vec(&answer).map_err(|_| refusal(RefusalCode::Unknown, "the answer cannot be told"))?;
+        let body = serde_json::to_vec(&answer)
+            .map_err(|_| refusal(RefusalCode::Unknown, "the answer cannot be serialised"))?;
         drop(answer);
         let bytes = u32::try_from(body.len().min(MAX_UNREAD_BYTES)).unwrap_or(u32::MAX);
         let kept = Arc::clone(&self.0).acquire_many_owned(bytes).await.ok();

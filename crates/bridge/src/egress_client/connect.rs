@@ -19,7 +19,6 @@ pub const MAX_REASON_BYTES: usize = 64;
 const MAX_HOST_BYTES: usize = 255;
 /// Bytes per read.
 const READ_BYTES: usize = 4096;
-/// The header with the reason.
 const REASON_HEADER: &str = "sympozium-reason";
 
 /// `host:port` for the request line. The gateway decides what a valid host is; here it must not contain anything that
@@ -35,7 +34,7 @@ pub fn target_authority(host: &str, port: u16) -> Result<String, TunnelError> {
 
 /// The address without brackets.
 pub fn without_brackets(host: &str) -> &str {
-    let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     inner.unwrap_or(host)
 }
 

@@ -53,7 +53,7 @@ impl Address {
         }
         check_characters(text)?;
         // The parser would add missing slashes. A text that is not a URL as it is written is refused.
-        let scheme = |scheme: &str| text.get(..scheme.len()).is_some_and(|it| it.eq_ignore_ascii_case(scheme));
+        let scheme = |scheme: &str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
         if !scheme("http://") && !scheme("https://") {
             return Err(AddressError::Scheme);
         }

@@ -61,11 +61,11 @@ impl Headers {
         let mut bytes = 0;
         for (name, value) in object {
             check_name(name)?;
-            let value = value.as_str().map(|it| it.trim_matches(' '));
-            let visible = |it: &&str| it.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+            let value = value.as_str().map(|text| text.trim_matches(' '));
+            let visible = |text: &&str| text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
             let value = value.filter(visible);
             let value = value.ok_or_else(|| HeaderError::Value(name.to_owned()))?;
-            if headers.iter().any(|(it, _)| it.eq_ignore_ascii_case(name)) {
+            if headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name)) {
                 return Err(HeaderError::Duplicate(name.to_owned()));
             }
             bytes += name.len() + value.len();
@@ -85,7 +85,7 @@ impl Headers {
             address.authority()
         );
         let given = self.0.iter().map(|(name, value)| (&**name, &**value));
-        let is_given = |name: &str| self.0.iter().any(|(it, _)| it.eq_ignore_ascii_case(name));
+        let is_given = |name: &str| self.0.iter().any(|(header, _)| header.eq_ignore_ascii_case(name));
         let usual = DEFAULT_HEADERS.iter().filter(|(name, _)| !is_given(name)).copied();
         for (name, value) in usual.chain(given) {
             for piece in [name, ": ", value, "\r\n"] {

@@ -113,7 +113,7 @@ fn everything_that_a_kubelet_shows() {
     assert_eq!(inputs.plan, mounted.plan);
     assert_eq!(inputs.plan_digest, mounted.digest());
     let credentials: Vec<_> = (inputs.credentials.iter())
-        .map(|(name, it)| (name.as_str(), format!("{}:{}", it.user, *it.password)))
+        .map(|(name, credential)| (name.as_str(), format!("{}:{}", credential.user, *credential.password)))
         .collect();
     let expected = ["model", "web"].map(|name| (name, mounted.signed(name)));
     assert_eq!(credentials, expected);
@@ -128,7 +128,7 @@ fn everything_that_a_kubelet_shows() {
 fn what_the_plan_does_not_have_is_not_looked_at() {
     let mut mounted = MountedInputs::new();
     mounted.plan = RunPlan::read(STORED).unwrap();
-    mounted.plan.credentials.retain(|it| it.name == "model");
+    mounted.plan.credentials.retain(|credential| credential.name == "model");
     for path in ["input/ca.crt", "input/credential-web"] {
         mounted.remove(path);
     }
@@ -155,8 +155,8 @@ fn the_plan_is_the_one_that_was_asked_for() {
         (&vec![b' '; run_plan::MAX_BYTES + 1], "has more than 524288 bytes"),
     ] {
         mounted.put("input/plan.json", content);
-        let said = mounted.try_read_plan().unwrap_err();
-        assert!(said.contains(why), "{said}");
+        let error = mounted.try_read_plan().unwrap_err();
+        assert!(error.contains(why), "{error}");
     }
     mounted.remove("input/plan.json");
     assert_eq!(mounted.try_read_plan(), Ok(None));
@@ -182,8 +182,8 @@ fn tokens() {
     let too_long = format!("{longest}t");
     assert_eq!(MountedInputs::read_error("input/token", too_long), "input/token has more than 16384 bytes");
     for wrong in [&b""[..], b"\n", b"a b", b"a\nb", b"a\0", b"\xff", "ü".as_bytes()] {
-        let said = MountedInputs::read_error("input/token", wrong);
-        assert!(said.starts_with("input/token is not "), "{said}");
+        let error = MountedInputs::read_error("input/token", wrong);
+        assert!(error.starts_with("input/token is not "), "{error}");
     }
     let mounted = MountedInputs::new();
     mounted.remove("input/token");
@@ -224,17 +224,17 @@ fn credentials() {
         "x".repeat(MAX_CREDENTIAL_BYTES),
     ];
     for wrong in malformed {
-        let said = MountedInputs::read_error("input/credential-model", &wrong);
-        assert_eq!(said, "input/credential-model is not a credential of the gateway", "{wrong}");
+        let error = MountedInputs::read_error("input/credential-model", &wrong);
+        assert_eq!(error, "input/credential-model is not a credential of the gateway", "{wrong}");
     }
     let other_run = good.replacen(mounted.plan.run.uid.as_str(), "another", 1);
     for wrong in [mounted.signed("web"), mounted.signed("model.web"), other_run] {
-        let said = MountedInputs::read_error("input/credential-model", &wrong);
-        assert_eq!(said, "input/credential-model is a credential of another run, or for something else");
+        let error = MountedInputs::read_error("input/credential-model", &wrong);
+        assert_eq!(error, "input/credential-model is a credential of another run, or for something else");
     }
     let too_long = "x".repeat(MAX_CREDENTIAL_BYTES + 1);
-    let said = MountedInputs::read_error("input/credential-model", too_long);
-    assert!(said.contains("has more than"), "{said}");
+    let error = MountedInputs::read_error("input/credential-model", too_long);
+    assert!(error.contains("has more than"), "{error}");
     assert_eq!(MountedInputs::read_error("input/credential-model", format!("{good}\r\n")), "");
     mounted.remove("input/credential-web");
     assert_eq!(mounted.read().err(), Some("input/credential-web is missing".into()));
@@ -257,7 +257,7 @@ proptest! {
         // RFC 9110: no delimiter, no space, only ASCII.
         let delimiters = "\"(),/:;<=>?@[\\]{}";
         let expected = !name.is_empty()
-            && name.chars().all(|it| it.is_ascii_graphic() && !delimiters.contains(it));
+            && name.chars().all(|character| character.is_ascii_graphic() && !delimiters.contains(character));
         prop_assert_eq!(is_header_name(&name), expected);
     }
 }
@@ -266,11 +266,11 @@ proptest! {
 fn certificates() {
     let fill = |bytes: usize| CERTIFICATE.to_owned() + &"#".repeat(bytes - CERTIFICATE.len());
     assert_eq!(MountedInputs::read_error("input/ca.crt", fill(MAX_CERTIFICATES_BYTES)), "");
-    let said = MountedInputs::read_error("input/ca.crt", fill(MAX_CERTIFICATES_BYTES + 1));
-    assert_eq!(said, "input/ca.crt has more than 262144 bytes");
+    let error = MountedInputs::read_error("input/ca.crt", fill(MAX_CERTIFICATES_BYTES + 1));
+    assert_eq!(error, "input/ca.crt has more than 262144 bytes");
     for wrong in ["", "MIIB", "-----BEGIN PRIVATE KEY-----"] {
-        let said = MountedInputs::read_error("input/ca.crt", wrong);
-        assert_eq!(said, "input/ca.crt has no certificate in it");
+        let error = MountedInputs::read_error("input/ca.crt", wrong);
+        assert_eq!(error, "input/ca.crt has no certificate in it");
     }
 }
 
@@ -284,16 +284,16 @@ fn headers() {
         "headers/x has more than 8192 bytes"
     );
     for name in [&format!("{}n", &longest_name[8..]), "a b", "a:b", "ü", "a\n", "a,b", ".hidden (1)"] {
-        let said = MountedInputs::read_error(&format!("headers/{name}"), "v");
-        assert!(said.ends_with("is not called as a header can be"), "{said}");
+        let error = MountedInputs::read_error(&format!("headers/{name}"), "v");
+        assert!(error.ends_with("is not called as a header can be"), "{error}");
     }
     for name in ["host", "Content-Length", "TRANSFER-ENCODING", "proxy-authorization", "Proxy-X"] {
-        let said = MountedInputs::read_error(&format!("headers/{name}"), "v");
-        assert!(said.ends_with("is a header that is not for you to set"), "{said}");
+        let error = MountedInputs::read_error(&format!("headers/{name}"), "v");
+        assert!(error.ends_with("is a header that is not for you to set"), "{error}");
     }
     for value in ["", "\n", " v", "v ", "a\nb: c", "a\rb", "a\0b", "ü", "a\tb"] {
-        let said = MountedInputs::read_error("headers/x", value);
-        assert_eq!(said, "headers/x is not the value of a header", "{value:?}");
+        let error = MountedInputs::read_error("headers/x", value);
+        assert_eq!(error, "headers/x is not the value of a header", "{value:?}");
     }
     // Two files, one header.
     assert_eq!(
@@ -313,8 +313,8 @@ fn headers() {
 fn scripts() {
     let path = "script/turns.yaml";
     assert_eq!(MountedInputs::read_error(path, "s".repeat(MAX_SCRIPT_BYTES)), "");
-    let said = MountedInputs::read_error(path, "s".repeat(MAX_SCRIPT_BYTES + 1));
-    assert_eq!(said, "script/turns.yaml has more than 1048576 bytes");
+    let error = MountedInputs::read_error(path, "s".repeat(MAX_SCRIPT_BYTES + 1));
+    assert_eq!(error, "script/turns.yaml has more than 1048576 bytes");
     assert_eq!(MountedInputs::read_error(path, b"\xff"), "script/turns.yaml is not text in UTF-8");
     assert_eq!(MountedInputs::read_error("script/second", ""), "script has too many files: 1 at most");
     let mounted = MountedInputs::new();

@@ -98,7 +98,7 @@ impl Account {
 
 fn refusal(code: RefusalCode, message: String, wait: Option<Duration>) -> Refusal {
     // One millisecond more than needed, so that an agent that waits this long is admitted.
-    let wait = wait.map(|it| u64::try_from(it.as_millis()).map_or(u64::MAX, |it| it + 1));
+    let wait = wait.map(|wait| u64::try_from(wait.as_millis()).map_or(u64::MAX, |millis| millis + 1));
     Refusal { code, message, retry_after_ms: wait }
 }
 
@@ -208,7 +208,7 @@ impl Exchange {
         // accepted if it is plausible for the text that arrived.
         let output = match reported.output {
             None => Some(estimate_tokens(text)),
-            Some(said) if said < min_tokens(text) => Some(min_tokens(text)),
+            Some(count) if count < min_tokens(text) => Some(min_tokens(text)),
             Some(_) => None,
         };
         if output.is_some() {

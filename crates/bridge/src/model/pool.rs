@@ -49,8 +49,8 @@ impl Pool {
 
     fn pop_newest(&self, now: Instant) -> Option<Connection> {
         let mut idle = self.0.lock();
-        idle.retain(|it| !it.connection.is_closed() && now.saturating_duration_since(it.since) < IDLE_TIMEOUT);
-        idle.pop().map(|it| it.connection)
+        idle.retain(|idle| !idle.connection.is_closed() && now.saturating_duration_since(idle.since) < IDLE_TIMEOUT);
+        idle.pop().map(|idle| idle.connection)
     }
 
     fn put(&self, connection: Connection) {
@@ -95,8 +95,8 @@ impl Body for RequestBody {
     fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let body = self.get_mut();
         let piece = body.pieces.find(|piece| !piece.is_empty());
-        body.remaining -= piece.as_ref().map_or(0, |it| it.len() as u64);
-        Poll::Ready(piece.map(|it| Ok(Frame::data(it))))
+        body.remaining -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -152,7 +152,7 @@ mod tests {
         let nearly = IDLE_TIMEOUT - Duration::from_secs(1);
         assert!(pool.pop_newest(now + nearly).is_some());
         assert_eq!(idle(), MAX_IDLE - 3);
-        assert!(pool.take().await.is_some_and(|it| it.is_ready()));
+        assert!(pool.take().await.is_some_and(|sender| sender.is_ready()));
 
         let (connection, _end) = connection().await;
         pool.put(connection);

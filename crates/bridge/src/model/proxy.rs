@@ -90,10 +90,8 @@ impl Proxy {
             return Err(path());
         }
         let usual = if endpoint.encrypted { 443 } else { 80 };
-        let host = match endpoint.port == usual {
-            true => endpoint.host.clone(),
-            false => format!("{}:{}", endpoint.host, endpoint.port),
-        };
+        let host =
+            if endpoint.port == usual { endpoint.host.clone() } else { format!("{}:{}", endpoint.host, endpoint.port) };
         let host = HeaderValue::try_from(host).map_err(|_| path())?;
         let mut redactors = Vec::new();
         let headers = build_headers(plan, host, secrets, &mut redactors)?;
@@ -120,7 +118,7 @@ impl Proxy {
             let value = value.as_bytes();
             wire::is_passed_to_agent(name)
                 && value.len() <= MAX_HEADER
-                && !self.redactors.iter().any(|it| it.is_in(value))
+                && !self.redactors.iter().any(|redactor| redactor.is_in(value))
         };
         let headers = headers.iter().filter(|(name, value)| passes(name, value));
         headers.map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -196,7 +194,7 @@ impl Proxy {
                  hint: write the address that it leads to as the model's `baseURL`",
                 status.as_u16()
             ))
-        } else if encoding.is_some_and(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        } else if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             Some(format!("the model at `{shown}` packs its answer, which was not asked for"))
         } else {
             None

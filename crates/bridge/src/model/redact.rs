@@ -195,7 +195,7 @@ mod tests {
             let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &text[cut[0]..cut[1]]).collect();
             prop_assert_eq!(passed(secret, &pieces), replaced(secret, text));
             let finds = Redactor::new(Bytes::copy_from_slice(secret)).expect("long enough").is_in(text);
-            prop_assert_eq!(finds, text.windows(secret.len()).any(|it| it == secret));
+            prop_assert_eq!(finds, text.windows(secret.len()).any(|window| window == secret));
         }
     }
 }

@@ -73,7 +73,7 @@ impl UsageScanner {
         while let Some((&byte, rest)) = bytes.split_first() {
             let taken = match self.state {
                 StringState::Inside => {
-                    let end = bytes.iter().position(|it| matches!(it, b'"' | b'\\'));
+                    let end = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\'));
                     let plain = end.unwrap_or(bytes.len());
                     self.scan_text(&bytes[..plain]);
                     if let Some(end) = end {
@@ -170,7 +170,7 @@ impl UsageScanner {
         self.capture_bytes(&[byte]);
         self.depth = self.depth.saturating_sub(1);
         self.expected = Expected::Other;
-        if self.capture.as_ref().is_some_and(|it| it.depth == self.depth)
+        if self.capture.as_ref().is_some_and(|capture| capture.depth == self.depth)
             && let Some(capture) = self.capture.take()
         {
             self.found = Some((capture.position, capture.bytes));

@@ -100,7 +100,7 @@ impl TextLength {
         while let Some((&byte, rest)) = bytes.split_first() {
             match self.state {
                 State::Inside => {
-                    let end = bytes.iter().position(|it| matches!(it, b'"' | b'\\'));
+                    let end = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\'));
                     let plain = &bytes[..end.unwrap_or(bytes.len())];
                     self.length = self.length.saturating_add(plain.len() as u64);
                     if self.is_name() {
@@ -224,7 +224,7 @@ impl Name {
 
     fn is_envelope_field(&self) -> bool {
         let name = self.bytes.get(..self.length);
-        name.is_some_and(|it| ENVELOPE_FIELDS.contains(&it))
+        name.is_some_and(|name| ENVELOPE_FIELDS.contains(&name))
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_told_from_what_is_around_it() {
+    fn only_text_is_counted() {
         let long = "x".repeat(65);
         for (json, request, answer) in [
             (r#"{"content":"Hello"}"#.to_owned(), 12, 5),

@@ -32,7 +32,6 @@ pub struct UsageCounter {
     reported: ReportedUsage,
 }
 
-/// The format of the answer.
 #[derive(Debug)]
 enum AnswerFormat {
     /// Server-sent events, each of them JSON.
@@ -57,8 +56,8 @@ impl UsageCounter {
         const EVENTS: &[u8] = b"text/event-stream";
         const JSON: &[u8] = b"application/json";
         let begins = |with: &[u8]| {
-            let begin = content_type.and_then(|it| it.get(..with.len()));
-            begin.is_some_and(|it| it.eq_ignore_ascii_case(with))
+            let begin = content_type.and_then(|content_type| content_type.get(..with.len()));
+            begin.is_some_and(|begin| begin.eq_ignore_ascii_case(with))
         };
         let form = match (begins(EVENTS), begins(JSON)) {
             (true, _) => AnswerFormat::Events(sse::Reader::default(), UsageScanner::default()),

@@ -121,7 +121,7 @@ pub fn is_passed_to_agent(name: &HeaderName) -> bool {
         &["content-type", "request-id", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry"];
     const BEGINNINGS: &[&str] = &["x-ratelimit-", "anthropic-ratelimit-"];
     let name = name.as_str();
-    NAMES.binary_search(&name).is_ok() || BEGINNINGS.iter().any(|it| name.starts_with(it))
+    NAMES.binary_search(&name).is_ok() || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of log lines while waiting.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Waits for the plan.
 pub fn wait_for_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<RunPlan, Failure> {
     if let Some(plan) = read_plan(input, digest).map_err(input_failure)? {
         return Ok(plan);
@@ -31,7 +30,7 @@ async fn poll_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<Run
     let path = plan_path(input);
     let mut signals = ShutdownSignals::listen()?;
     let start = Instant::now();
-    let mut told = None;
+    let mut logged_at = None;
     loop {
         if let Some(plan) = read_plan(input, digest).map_err(input_failure)? {
             return Ok(plan);
@@ -43,10 +42,10 @@ async fn poll_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<Run
             let error = anyhow!(missing).context(format!("no plan came in {} s", limit.as_secs()));
             return Err(Failure::new(error, hint));
         }
-        if told.is_none_or(|told: Duration| waited - told >= PROGRESS_INTERVAL) {
+        if logged_at.is_none_or(|logged_at: Duration| waited - logged_at >= PROGRESS_INTERVAL) {
             let seconds = waited.as_secs();
             tracing::info!(path = %path.display(), seconds, "waiting for the run's plan");
-            told = Some(waited);
+            logged_at = Some(waited);
         }
         tokio::select! {
             () = sleep(POLL_INTERVAL) => {}

@@ -29,7 +29,7 @@ proptest! {
     ) {
         let records = Records::new(plan(), u64::MAX);
         let (mut lines, mut transcript, mut reports): (Vec<String>, Vec<String>, u64) = Default::default();
-        let (mut added, mut said) = (0, Vec::new());
+        let (mut added, mut stored) = (0, Vec::new());
         let mut take = |records: &Records, again: bool| -> Result<Option<bool>, TestCaseError> {
             let Some(report) = next(records) else { return Ok(None) };
             if again {
@@ -53,7 +53,7 @@ proptest! {
             for piece in 0..pieces {
                 let line = format!("{piece}{}", "x".repeat(MAX_TRANSCRIPT_LINE / 2));
                 if records.add_transcript(std::iter::once(line.as_str())) == TranscriptOutcome::Stored {
-                    said.push(line);
+                    stored.push(line);
                 }
             }
             take(&records, again)?;
@@ -61,7 +61,7 @@ proptest! {
         records.finish(ended(), AgentEnd::TimedOut);
         while take(&records, false)? == Some(false) {}
         prop_assert_eq!(lines.len(), added + 1);
-        prop_assert_eq!(transcript, said);
+        prop_assert_eq!(transcript, stored);
         prop_assert_eq!(next(&records), None);
     }
 }

@@ -34,13 +34,10 @@ pub fn write_answer(turn: &Turn, about: &RequestInfo<'_>, streamed: bool) -> Scr
     let is_stream = streamed && turn.error.is_none();
     ScriptedAnswer {
         status,
-        content_type: match is_stream {
-            true => "text/event-stream",
-            false => "application/json",
-        },
+        content_type: if is_stream { "text/event-stream" } else { "application/json" },
         pieces,
         delay: Duration::from_millis(turn.delay_ms),
-        retry_after_seconds: turn.error.as_ref().and_then(|it| it.retry_after_seconds),
+        retry_after_seconds: turn.error.as_ref().and_then(|error| error.retry_after_seconds),
     }
 }
 
@@ -111,11 +108,11 @@ fn error_json(error: &ErrorAnswer) -> Value {
 }
 
 fn usage(turn: &Turn, about: &RequestInfo<'_>) -> Value {
-    let said = turn.say.as_ref().map_or(0, String::len);
-    let called: usize = turn.call.iter().map(|call| arguments_text(call).len()).sum();
+    let text_bytes = turn.say.as_ref().map_or(0, String::len);
+    let call_bytes: usize = turn.call.iter().map(|call| arguments_text(call).len()).sum();
     let (input, output) = match turn.usage {
         Some(usage) => (usage.input, usage.output),
-        None => (estimate_tokens(about.bytes), estimate_tokens((said + called) as u64)),
+        None => (estimate_tokens(about.bytes), estimate_tokens((text_bytes + call_bytes) as u64)),
     };
     json!({
         "prompt_tokens": input,
@@ -146,7 +143,7 @@ fn finish_reason(turn: &Turn) -> &'static str {
 
 fn split_text(text: &str) -> impl Iterator<Item = String> {
     let letters: Vec<char> = text.chars().collect();
-    let pieces: Vec<String> = letters.chunks(EVENT_CHARS).map(|it| it.iter().collect()).collect();
+    let pieces: Vec<String> = letters.chunks(EVENT_CHARS).map(|chunk| chunk.iter().collect()).collect();
     pieces.into_iter()
 }
 

@@ -36,7 +36,7 @@ impl ReceivedRequest {
         if let Some(tools) = fields.get("tools") {
             each_item(tools, &mut |tool| {
                 let function = last_field(tool, "function");
-                let name = function.and_then(|it| last_field(it, "name")).and_then(as_text);
+                let name = function.and_then(|function| last_field(function, "name")).and_then(as_text);
                 received.tools.extend(name);
                 true
             });
@@ -114,9 +114,10 @@ impl ReceivedRequest {
         };
         let wanted = describe_condition(expected.contains.as_deref(), expected.matches.as_ref());
         let are: Vec<String> = candidates.iter().map(|text| format!("{:?}", truncate(*text, MAX_TEXT))).collect();
-        Some(match are.is_empty() {
-            true => format!("{of}{wanted}, and there is none"),
-            false => format!("{of}{wanted}, and there is: {}", truncate(are.join(", "), MAX_TEXT)),
+        Some(if are.is_empty() {
+            format!("{of}{wanted}, and there is none")
+        } else {
+            format!("{of}{wanted}, and there is: {}", truncate(are.join(", "), MAX_TEXT))
         })
     }
 
@@ -135,7 +136,7 @@ fn text_mismatch(what: &str, expected: &TextCondition, is: Option<&str>) -> Opti
     if is.is_some_and(|text| satisfies(text, contains, matches)) {
         return None;
     }
-    let is = is.map_or_else(|| "there is none".to_owned(), |it| format!("it is {:?}", truncate(it, MAX_TEXT)));
+    let is = is.map_or_else(|| "there is none".to_owned(), |text| format!("it is {:?}", truncate(text, MAX_TEXT)));
     Some(format!("{what}{}, and {is}", describe_condition(contains, matches)))
 }
 
@@ -144,8 +145,8 @@ fn satisfies(text: &str, contains: Option<&str>, matches: Option<&Expression>) -
 }
 
 fn describe_condition(contains: Option<&str>, matches: Option<&Expression>) -> String {
-    let contains = contains.map(|it| format!(" with {:?} in it", truncate(it, MAX_TEXT)));
-    let matches = matches.map(|it| format!(" that matches {:?}", truncate(it.0.as_str(), MAX_TEXT)));
+    let contains = contains.map(|text| format!(" with {:?} in it", truncate(text, MAX_TEXT)));
+    let matches = matches.map(|pattern| format!(" that matches {:?}", truncate(pattern.0.as_str(), MAX_TEXT)));
     [contains, matches].into_iter().flatten().collect()
 }
 

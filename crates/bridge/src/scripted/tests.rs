@@ -129,7 +129,7 @@ turns:
     let events: Vec<Value> = events
         .iter()
         .map(|event| {
-            let data = event.strip_prefix("data: ").and_then(|it| it.strip_suffix("\n\n"));
+            let data = event.strip_prefix("data: ").and_then(|rest| rest.strip_suffix("\n\n"));
             serde_json::from_str(data.expect("one event")).expect("JSON")
         })
         .collect();

@@ -172,7 +172,7 @@ impl Driver {
     }
 
     fn submit(&mut self, mut request: ExecRequest, expires: SystemTime, answer: oneshot::Sender<OrderReply>) {
-        // A skill that was told to leave never answers.
+        // A skill that was asked to exit never answers.
         if matches!(self.volume.done_state(), Ok(DoneState::Present)) {
             self.check_done();
             let _ = answer.send(OrderReply::StoppedByOther);
@@ -212,7 +212,7 @@ impl Driver {
 
     /// Whether an event announces a result.
     fn result_announced(&mut self) -> bool {
-        // The descriptor does not tell of the rest again.
+        // The descriptor does not report the rest again.
         self.has_more_events = true;
         for _ in 0..MAX_EVENT_BATCH {
             match self.requester.next_change() {
@@ -231,7 +231,7 @@ impl Driver {
         let is_all = self.requester.list(|entry| entries.push(entry));
         entries.iter().for_each(|entry| self.check_entry(entry));
         if !is_all {
-            self.findings.tell_unseen(LIST_CUT);
+            self.findings.report_unseen(LIST_CUT);
         }
         self.check_tools();
         self.check_done();
@@ -264,9 +264,9 @@ impl Driver {
         match news {
             VolumeChange::Request(id) => self.notice_request(&id, true),
             VolumeChange::Entry(entry) => self.check_entry(&entry),
-            VolumeChange::Moved => self.findings.tell_unseen(TOOLS_GONE),
+            VolumeChange::Moved => self.findings.report_unseen(TOOLS_GONE),
             VolumeChange::Lost => {
-                self.findings.tell_unseen(EVENTS_LOST);
+                self.findings.report_unseen(EVENTS_LOST);
                 self.scan_all();
             }
             _ => {}
@@ -332,7 +332,7 @@ impl Driver {
         }
     }
 
-    /// Tells of a request that is not ours, or no longer. `has_come`: an event tells that it got its name or was written to.
+    /// Reports a request that is not ours, or no longer is. `has_come`: an event says that it got its name or was written to.
     fn notice_request(&mut self, id: &RequestId, has_come: bool) {
         let name = names::request(id);
         let Some(issued) = self.issued.get_mut(id) else {
@@ -342,39 +342,41 @@ impl Driver {
             return;
         };
         let has_come_again = has_come && std::mem::replace(&mut issued.has_come, true);
-        match issued.is_removed {
-            // What the bridge has signed is authentic until it expires: one that a command kept and put back may be executed
-            // although the bridge has answered or cancelled the call.
-            true if has_come_again || self.requester.has(&name) => {
+        if issued.is_removed {
+            // Else the event is older than the removal.
+            if has_come_again || self.requester.has(&name) {
+                // What the bridge has signed is authentic until it expires. A request that a command stored and put back may
+                // be executed, although the bridge has answered or cancelled the call.
                 self.findings.report_restored(&name);
                 self.requester.discard(id);
             }
-            // An event may be older than the removal.
-            true => {}
-            false if has_come_again => self.findings.report(ForeignKind::Request, &name),
-            false => self.check_unchanged(id),
+        } else if has_come_again {
+            self.findings.report(ForeignKind::Request, &name);
+        } else {
+            self.check_unchanged(id);
         }
     }
 
-    /// That a request which waits for its result is the one that was written. On gVisor by its content alone: it keeps times of
-    /// files by itself, and one that is told differently later must not end a run.
+    /// Checks that a request that waits for its result is the one that was written. On gVisor by its content alone: it tracks
+    /// times of files by itself, and one that differs later must not end a run.
     fn check_unchanged(&mut self, id: &RequestId) {
         let Some(waits) = self.pending.get(id) else {
             return;
         };
-        let is_unchanged = match is_gvisor() {
-            true => self.requester.has_same_content(id, &waits.written),
-            false => self.requester.is_unchanged(id, &waits.written),
+        let is_unchanged = if is_gvisor() {
+            self.requester.has_same_content(id, &waits.written)
+        } else {
+            self.requester.is_unchanged(id, &waits.written)
         };
         if !is_unchanged {
             self.findings.report(ForeignKind::Request, &names::request(id));
         }
     }
 
-    /// That the executor looks for requests where the bridge does.
+    /// Checks that the executor looks for requests where the bridge does.
     fn check_tools(&mut self) {
         if self.volume.check_tools().is_err() {
-            self.findings.tell_unseen(TOOLS_GONE);
+            self.findings.report_unseen(TOOLS_GONE);
         }
     }
 
@@ -389,11 +391,12 @@ impl Driver {
             // No event reports files that are added while no call waits.
             self.scan_all();
         }
-        let is_waited_for = matches!(&self.key_handover, Some(it) if it.handed_to.is_none());
-        let interval = match is_gvisor() || self.control_files.poll_reason().is_some() {
-            false => CONTROL_INTERVAL,
-            true if is_waited_for => KEY_POLL_INTERVAL,
-            true => CONTROL_POLL_INTERVAL,
+        let is_waited_for = matches!(&self.key_handover, Some(handover) if handover.handed_to.is_none());
+        let must_poll = is_gvisor() || self.control_files.poll_reason().is_some();
+        let interval = match (must_poll, is_waited_for) {
+            (false, _) => CONTROL_INTERVAL,
+            (true, true) => KEY_POLL_INTERVAL,
+            (true, false) => CONTROL_POLL_INTERVAL,
         };
         self.control_check_at = Instant::now() + interval;
     }
@@ -402,7 +405,7 @@ impl Driver {
     /// gets it: a command of the first executor could announce that start, and the first executor's work may be half
     /// done.
     fn check_start(&mut self) {
-        let Some(handover) = self.key_handover.as_mut().filter(|it| !it.refused) else {
+        let Some(handover) = self.key_handover.as_mut().filter(|key_handover| !key_handover.refused) else {
             return;
         };
         let handed = handover.handed_to.clone();
@@ -434,7 +437,7 @@ impl Driver {
         }
     }
 
-    /// A command of the skill can tell its executor to leave. Then no request is answered any more.
+    /// A command of the skill can ask its executor to exit. Then no request is answered any more.
     fn check_done(&mut self) {
         let by_us = self.done_written.load(Ordering::Relaxed);
         if !by_us && matches!(self.volume.done_state(), Ok(DoneState::Present)) {

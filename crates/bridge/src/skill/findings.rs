@@ -83,7 +83,7 @@ impl Findings {
     }
 
     /// Tells that there may have been requests that the bridge could not see, and why.
-    pub(super) fn tell_unseen(&mut self, why: &str) {
+    pub(super) fn report_unseen(&mut self, why: &str) {
         let pack = &self.pack;
         let ends_run = (self.verification == Verification::Unverified).then(|| {
             format!(
@@ -96,8 +96,8 @@ impl Findings {
     fn send(&mut self, what: ForeignKind, name: &str, ends_run: Option<String>) {
         // Harmless findings must not use up the room of the first one that ends the run.
         let is_first_ending = ends_run.is_some() && !std::mem::replace(&mut self.reported_ending, true);
-        let told = self.reported.entry(what).or_default();
-        let is_known = told.len() >= MAX_PER_KIND || !told.insert(name.to_owned());
+        let names = self.reported.entry(what).or_default();
+        let is_known = names.len() >= MAX_PER_KIND || !names.insert(name.to_owned());
         if is_known && !is_first_ending {
             return;
         }
@@ -118,7 +118,7 @@ impl Findings {
         let pack = &self.pack;
         match (what, self.verification) {
             (ForeignKind::Request, Verification::Unverified) => Some(format!(
-                "skill pack `{pack}`: {name} is in its /ipc, which the bridge did not write: a command that nobody has allowed may have run"
+                "skill pack `{pack}`: {name} is in its /ipc, which the bridge did not write: a command that was not allowed may have run"
             )),
             (ForeignKind::Start, _) => Some(format!(
                 "the executor of skill pack `{pack}` was started again: it has no key for this run any more, and what it was doing may have been done in part"
@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// The names of the reported findings, and whether each ends the run.
-    fn told(receiver: &mut mpsc::UnboundedReceiver<Notice>) -> Vec<(String, bool)> {
+    fn drain(receiver: &mut mpsc::UnboundedReceiver<Notice>) -> Vec<(String, bool)> {
         let notices = std::iter::from_fn(|| receiver.try_recv().ok());
         notices
             .map(|notice| match notice {
@@ -154,9 +154,9 @@ mod tests {
         for number in 0..2 * MAX_PER_KIND {
             findings.report(ForeignKind::Request, &format!("exec-request-{number}.json"));
         }
-        assert_eq!(told(&mut receiver).len(), MAX_PER_KIND);
+        assert_eq!(drain(&mut receiver).len(), MAX_PER_KIND);
         findings.report_restored("exec-request-ours.json");
-        assert_eq!(told(&mut receiver), [("exec-request-ours.json".to_owned(), true)]);
+        assert_eq!(drain(&mut receiver), [("exec-request-ours.json".to_owned(), true)]);
     }
 
     #[test]
@@ -166,6 +166,6 @@ mod tests {
         findings.report_restored("exec-request-ours.json");
         findings.report_restored("exec-request-ours.json");
         let name = || "exec-request-ours.json".to_owned();
-        assert_eq!(told(&mut receiver), [(name(), false), (name(), true)]);
+        assert_eq!(drain(&mut receiver), [(name(), false), (name(), true)]);
     }
 }

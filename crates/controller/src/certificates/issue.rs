@@ -54,7 +54,6 @@ pub enum PairError {
     Name(String),
 }
 
-/// The state of a certificate.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CertificateState {
     Valid,
@@ -236,10 +235,10 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_of_somebody_else_is_refused() {
+    fn another_authority_is_refused() {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let mut parameters = authority_parameters();
-        parameters.distinguished_name = common_name("somebody else's");
+        parameters.distinguished_name = common_name("another authority");
         let theirs = CertificatePair {
             certificate: parameters.self_signed(&key).unwrap().pem(),
             key: Zeroizing::new(key.serialize_pem()),

@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use sympozium_api::hex;
 use sympozium_ipc::credential::{KEY_BYTES, KeyRing, KeyRingError, MAX_KEYS};
 use zeroize::Zeroizing;
 
-use crate::random::{RandomError, random_bytes, to_hex};
+use crate::random::{RandomError, random_bytes};
 
 /// Age at which a key gets a successor.
 pub const ROTATE_AFTER: Duration = Duration::from_secs(30 * 86_400);
@@ -43,7 +44,7 @@ pub fn rotate(
     };
     let age = |made: Timestamp| now.duration_since(made).unsigned_abs();
     let is_past = |made: Timestamp| made <= now;
-    let successor = made.iter().position(|it| it.is_some_and(|it| it > signing_made));
+    let successor = made.iter().position(|candidate| candidate.is_some_and(|made| made > signing_made));
 
     let mut keep = Zeroizing::new(String::with_capacity(text.len() + 128));
     let mut add = |line: &str| {
@@ -51,7 +52,7 @@ pub fn rotate(
         keep.push('\n');
     };
     if let Some(at) = successor {
-        let ready = made[at].is_some_and(|it| is_past(it) && age(it) >= VERIFY_ONLY_PERIOD);
+        let ready = made[at].is_some_and(|made| is_past(made) && age(made) >= VERIFY_ONLY_PERIOD);
         if !ready {
             return Ok(None);
         }
@@ -95,7 +96,7 @@ pub enum RotateError {
 /// A new key, as a line of the Secret.
 pub fn new_key_line(now: Timestamp) -> Result<Zeroizing<String>, RandomError> {
     let key = random_bytes::<KEY_BYTES>()?;
-    let digits = to_hex(&*key);
+    let digits = Zeroizing::new(hex::encode(&*key));
     Ok(Zeroizing::new(format!("k{} {}\n", now.as_second(), *digits)))
 }
 

@@ -49,7 +49,7 @@ pub fn api_server<'a>(
     slices: impl Iterator<Item = &'a EndpointSlice>,
 ) -> Vec<(IpAddr, u16)> {
     let mut of_service = BTreeSet::new();
-    if let Some(spec) = service.and_then(|it| it.spec.as_ref()) {
+    if let Some(spec) = service.and_then(|service| service.spec.as_ref()) {
         let ips = spec.cluster_ips.iter().flatten();
         for ip in ips.chain(&spec.cluster_ip) {
             for port in spec.ports.iter().flatten() {
@@ -66,7 +66,7 @@ pub fn api_server<'a>(
     for slice in slices.filter(is_its_own) {
         for endpoint in &slice.endpoints {
             for ip in &endpoint.addresses {
-                for port in slice.ports.iter().flatten().filter_map(|it| it.port) {
+                for port in slice.ports.iter().flatten().filter_map(|port| port.port) {
                     endpoints.extend(parse_address(ip, port));
                 }
             }
@@ -102,32 +102,32 @@ pub fn host_users<'a>(setting: UserNamespaces, nodes: impl Iterator<Item = &'a N
 }
 
 fn is_schedulable(node: &Node) -> bool {
-    let unschedulable = node.spec.as_ref().and_then(|it| it.unschedulable);
+    let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable);
     let labels = node.metadata.labels.as_ref();
-    let system = labels.and_then(|it| it.get(OS_LABEL));
+    let system = labels.and_then(|labels| labels.get(OS_LABEL));
     unschedulable != Some(true) && system.is_none_or(|system| system == "linux")
 }
 
 /// Whether the default handler, which has no name, supports user namespaces.
 fn has_user_namespaces(node: &Node) -> bool {
     let status = node.status.as_ref();
-    let handlers = status.and_then(|it| it.runtime_handlers.as_deref());
+    let handlers = status.and_then(|status| status.runtime_handlers.as_deref());
     let is_default = |name: Option<&str>| name.is_none_or(str::is_empty);
     handlers.unwrap_or_default().iter().any(|handler| {
         let features = handler.features.as_ref();
-        is_default(handler.name.as_deref()) && features.and_then(|it| it.user_namespaces) == Some(true)
+        is_default(handler.name.as_deref()) && features.and_then(|features| features.user_namespaces) == Some(true)
     })
 }
 
 /// The served version of agent-sandbox; the newer one is preferred.
 pub fn sandbox_version(definition: &CustomResourceDefinition) -> Option<SandboxVersion> {
     let conditions = definition.status.as_ref()?.conditions.as_deref()?;
-    let established = |it: &&k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionCondition| {
-        it.type_ == "Established" && it.status == "True"
+    let established = |condition: &&k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionCondition| {
+        condition.type_ == "Established" && condition.status == "True"
     };
     conditions.iter().find(established)?;
     let versions = &definition.spec.versions;
-    let serves = |name: &str| versions.iter().any(|it| it.served && it.name == name);
+    let serves = |name: &str| versions.iter().any(|version| version.served && version.name == name);
     if serves("v1beta1") {
         Some(SandboxVersion::V1Beta1)
     } else if serves("v1alpha1") {

@@ -19,13 +19,13 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn the_gateway_is_its_service_or_what_was_told() {
+fn the_gateway_is_its_service_or_the_override() {
     let service = |ip: &str, ports: &[i32]| -> Service {
         let ports: Vec<_> = ports.iter().map(|port| json!({"port": port})).collect();
         object(json!({"spec": {"clusterIP": ip, "ports": ports}}))
     };
     let found = |overrides: &Overrides, service: Option<&Service>| {
-        extract::gateway(overrides, service, "elsewhere").map(|it| (it.ip, it.port, it.name))
+        extract::gateway(overrides, service, "elsewhere").map(|gateway| (gateway.ip, gateway.port, gateway.name))
     };
     let name = "sympozium-gateway.elsewhere.svc".to_owned();
     let none = Overrides::default();
@@ -34,8 +34,8 @@ fn the_gateway_is_its_service_or_what_was_told() {
     assert_eq!(found(&none, None), None);
     assert_eq!(found(&none, Some(&service("None", &[8443, 8444]))), None);
     assert_eq!(found(&none, Some(&service("203.0.113.9", &[8443]))), None);
-    let told = Overrides { gateway: Some(ip("198.51.100.1")), ..none };
-    assert_eq!(found(&told, Some(&whole)), Some((ip("198.51.100.1"), 8443, name)));
+    let with_gateway = Overrides { gateway: Some(ip("198.51.100.1")), ..none };
+    assert_eq!(found(&with_gateway, Some(&whole)), Some((ip("198.51.100.1"), 8443, name)));
 }
 
 fn slice(namespace: &str, name: &str, addresses: &[&str]) -> EndpointSlice {
@@ -51,7 +51,7 @@ fn slice(namespace: &str, name: &str, addresses: &[&str]) -> EndpointSlice {
 
 #[test]
 fn a_slice_of_another_name_or_namespace_is_not_the_api_server_s() {
-    let many: Vec<String> = (0..=u8::MAX).map(|it| format!("203.0.113.{it}")).collect();
+    let many: Vec<String> = (0..=u8::MAX).map(|number| format!("203.0.113.{number}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let slices = [
         slice("default", "a-kubernetes", &many),

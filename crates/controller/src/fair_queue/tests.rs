@@ -81,14 +81,14 @@ fn places_are_shared_by_weight() {
         (&[("a", 1), ("b", 1000)], 10, [1, 9]),
     ];
     for (weights, places, expected) in cases {
-        let weights = weights.iter().map(|(name, it)| ((*name).to_owned(), *it));
+        let weights = weights.iter().map(|(name, weight)| ((*name).to_owned(), *weight));
         let mut queue = FairQueue::with_weights(weights.collect());
         for number in 0..2000 {
             queue.push("a", ("a", number));
             queue.push("b", ("b", number));
         }
         let turns = queue.peek_next(places, |_| 0);
-        let of = |name: &str| turns.iter().filter(|it| it.0 == name).count();
+        let of = |name: &str| turns.iter().filter(|turn| turn.0 == name).count();
         assert_eq!([of("a"), of("b")], expected, "{:?}", queue.weights);
         // The same, one slot at a time, with the resulting counts.
         let mut has = HashMap::from([("a", 0), ("b", 0)]);
@@ -159,12 +159,12 @@ proptest! {
                 }
                 Act::End(_) => {}
             }
-            let before: Vec<_> = (0..NAMESPACES).map(|it| state.has(&it.to_string())).collect();
+            let before: Vec<_> = (0..NAMESPACES).map(|namespace| state.has(&namespace.to_string())).collect();
             state.fill(slots);
             // Never more than there are, and none is idle while a run waits.
             prop_assert!(state.active.len() <= slots);
             prop_assert!(state.active.len() == slots || state.queue.len() == 0);
-            let after: Vec<_> = (0..NAMESPACES).map(|it| state.has(&it.to_string())).collect();
+            let after: Vec<_> = (0..NAMESPACES).map(|namespace| state.has(&namespace.to_string())).collect();
             for namespace in 0..NAMESPACES {
                 let got = after[namespace] > before[namespace];
                 // A namespace that got a slot has at most one more than any that still waits: no namespace holds all
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_waits_for_more_than_a_turn_of_each(
+    fn an_item_waits_for_at_most_one_turn_of_each_namespace(
         lengths in proptest::collection::vec(1..40_usize, 1..8),
         late in 0..60_usize,
     ) {
@@ -204,7 +204,7 @@ proptest! {
             taken += 1;
         }
         queue.push("single", (usize::MAX, 0));
-        let waited = std::iter::from_fn(|| queue.pop()).position(|it| it.0 == usize::MAX);
-        prop_assert!(waited.is_some_and(|it| it <= lengths.len()), "{waited:?}");
+        let waited = std::iter::from_fn(|| queue.pop()).position(|entry| entry.0 == usize::MAX);
+        prop_assert!(waited.is_some_and(|waited| waited <= lengths.len()), "{waited:?}");
     }
 }

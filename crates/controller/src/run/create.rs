@@ -114,7 +114,7 @@ impl<'c> Creation<'c> {
             if !matches!(pending.purpose, SecretPurpose::Token { .. }) {
                 continue;
             }
-            let record = self.grants.iter().find(|it| it.kind == "Secret" && it.name == pending.secret);
+            let record = self.grants.iter().find(|grant| grant.kind == "Secret" && grant.name == pending.secret);
             let uid = record
                 .and_then(|record| record.uid.as_ref())
                 .ok_or_else(|| Error::WithoutUid { kind: "Secret".to_owned(), name: pending.secret.clone() })?;
@@ -168,7 +168,7 @@ fn granted_condition(plan: &RunPlan) -> ConditionValue {
     if count == 0 {
         return ConditionValue::yes("NoRights", "no part of the run has permissions at the Kubernetes API");
     }
-    let names: Vec<&str> = plan.identities.iter().map(|it| it.pack.as_deref().unwrap_or("hooks")).collect();
+    let names: Vec<&str> = plan.identities.iter().map(|identity| identity.pack.as_deref().unwrap_or("hooks")).collect();
     ConditionValue::yes("Granted", format!("these parts have permissions at the Kubernetes API: {}", names.join(", ")))
 }
 
@@ -192,12 +192,12 @@ fn grant_role(object: &Object, rendered: &Rendered) -> GrantRole {
 
 /// The plan's ConfigMap lives as long as the run itself: it documents what the run could touch.
 pub fn is_plan(object: &Object) -> bool {
-    let component = object.metadata().labels.as_ref().and_then(|it| it.get(sympozium_api::labels::COMPONENT));
-    component.is_some_and(|it| it == sympozium_api::labels::component::PLAN)
+    let component = object.metadata().labels.as_ref().and_then(|labels| labels.get(sympozium_api::labels::COMPONENT));
+    component.is_some_and(|value| value == sympozium_api::labels::component::PLAN)
 }
 
 fn grant_record(object: &Object, role: GrantRole) -> GrantRecord {
-    let skill = object.metadata().labels.as_ref().and_then(|it| it.get(sympozium_api::labels::SKILL));
+    let skill = object.metadata().labels.as_ref().and_then(|labels| labels.get(sympozium_api::labels::SKILL));
     GrantRecord {
         kind: object.kind().to_owned(),
         namespace: object.namespace().map(Into::into),
@@ -210,7 +210,7 @@ fn grant_record(object: &Object, role: GrantRole) -> GrantRecord {
 
 /// Sets the UID of a created object in its record.
 fn set_uid(grants: &mut [GrantRecord], object: &Object, uid: String) {
-    let is_it = |it: &&mut GrantRecord| it.kind == object.kind() && it.name == object.name();
+    let is_it = |record: &&mut GrantRecord| record.kind == object.kind() && record.name == object.name();
     if let Some(record) = grants.iter_mut().find(is_it) {
         record.uid = Some(Uid::new(uid));
     }

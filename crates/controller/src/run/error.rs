@@ -46,7 +46,9 @@ impl Error {
     /// Whether a retry cannot help: the API server has rejected a valid request, or a foreign object is in the way.
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Api { error, .. } => api_status(error).is_some_and(|it| matches!(it.code, 400 | 403 | 413 | 422)),
+            Self::Api { error, .. } => {
+                api_status(error).is_some_and(|status| matches!(status.code, 400 | 403 | 413 | 422))
+            }
             Self::Foreign { .. }
             | Self::PlanChanged
             | Self::Json(_)
@@ -60,7 +62,7 @@ impl Error {
     pub fn user_message(&self) -> String {
         match self {
             Self::Api { error, .. } => match api_status(error) {
-                Some(said) => format!("{self}: {}", said.message),
+                Some(status) => format!("{self}: {}", status.message),
                 None => format!("{self}: {error}"),
             },
             _ => self.to_string(),
@@ -77,10 +79,10 @@ pub fn api_status(error: &kube::Error) -> Option<&Status> {
 }
 
 pub fn is_not_found(error: &kube::Error) -> bool {
-    api_status(error).is_some_and(|it| it.code == 404)
+    api_status(error).is_some_and(|status| status.code == 404)
 }
 
 /// Whether an object of that name exists, or the resource version is outdated.
 pub fn is_conflict(error: &kube::Error) -> bool {
-    api_status(error).is_some_and(|it| it.code == 409)
+    api_status(error).is_some_and(|status| status.code == 409)
 }

@@ -51,7 +51,7 @@ pub async fn abort(
     let Some(pod) = pod else {
         return agent_finished(run, None, context).await;
     };
-    let grace = plan.map_or(30, |it| it.deadlines.grace_seconds);
+    let grace = plan.map_or(30, |plan| plan.deadlines.grace_seconds);
     let limit = Duration::from_secs(grace) + GRACE_SLACK;
     match &pod.metadata.deletion_timestamp {
         None => {
@@ -104,7 +104,7 @@ fn awaiting_kubelet(run: &AgentRun, pod: &Pod) -> Option<Duration> {
     if !crashed || run.spec.cancel || pod_status::agent_exit_code(pod).is_some() || pod_status::is_terminated(pod) {
         return None;
     }
-    KUBELET_TIMEOUT.checked_sub(elapsed_since(&report.reported_at)).filter(|it| !it.is_zero())
+    KUBELET_TIMEOUT.checked_sub(elapsed_since(&report.reported_at)).filter(|left| !left.is_zero())
 }
 
 /// The grants that end with the agent.
@@ -114,7 +114,7 @@ fn revocation_scope(run: &AgentRun) -> RevocationScope {
 
 fn has_post_hooks(run: &AgentRun) -> bool {
     let status = run.status.as_ref();
-    status.is_some_and(|it| it.post_run_job_name.is_some())
+    status.is_some_and(|status| status.post_run_job_name.is_some())
 }
 
 /// The error in the status: a reason to stop the run that was recorded earlier.
@@ -125,22 +125,22 @@ pub fn recorded_error(run: &AgentRun) -> Option<&str> {
 /// The run end, from the bridge's report and the pod's status.
 async fn final_status(run: &StoredRun, pod: Option<&Pod>, context: &Context) -> FinalStatus {
     let status = run.status.as_ref();
-    let report = status.and_then(|it| it.report.as_ref());
+    let report = status.and_then(|status| status.report.as_ref());
     let mut outcome = FinalStatus {
         exit_code: pod.and_then(pod_status::agent_exit_code),
-        token_usage: report.and_then(|it| it.token_usage.clone()),
+        token_usage: report.and_then(|report| report.token_usage.clone()),
         isolation: report.map_or_else(Vec::new, |report| report.isolation.clone()),
         network_condition: pod.and_then(network_condition),
         ..FinalStatus::default()
     };
-    let ending = report.filter(|it| it.finished).and_then(|it| it.ending);
+    let ending = report.filter(|report| report.finished).and_then(|report| report.ending);
     if ending == Some(AgentEndKind::Answered) {
         outcome.phase = Phase::Succeeded;
-        outcome.result = report.and_then(|it| it.result.clone());
+        outcome.result = report.and_then(|report| report.result.clone());
         return outcome;
     }
     outcome.phase = Phase::Failed;
-    let said = report.and_then(|it| it.error.clone());
+    let reported = report.and_then(|report| report.error.clone());
     let known = recorded_error(run).map(str::to_owned);
     outcome.error = if run.spec.cancel {
         outcome.phase = Phase::Cancelled;
@@ -150,14 +150,16 @@ async fn final_status(run: &StoredRun, pod: Option<&Pod>, context: &Context) -> 
     } else {
         Some(match ending {
             Some(AgentEndKind::TimedOut) => TIMEOUT_ERROR_PREFIX.to_owned(),
-            Some(AgentEndKind::Failed) => said.unwrap_or_else(|| "the agent failed".to_owned()),
+            Some(AgentEndKind::Failed) => reported.unwrap_or_else(|| "the agent failed".to_owned()),
             Some(AgentEndKind::NeverCame) => "the agent did not connect to the bridge".to_owned(),
             Some(AgentEndKind::Stopped) => pod
                 .and_then(pod_status::disruption)
                 .unwrap_or_else(|| "the run's pod was stopped by something other than the controller".to_owned()),
             Some(AgentEndKind::Crashed) => match pod {
-                Some(pod) if outcome.exit_code.is_some_and(|it| it != 0) => pod_status::failure_reason(pod),
-                _ => said.unwrap_or_else(|| "the agent crashed".to_owned()),
+                Some(pod) if outcome.exit_code.is_some_and(|exit_code| exit_code != 0) => {
+                    pod_status::failure_reason(pod)
+                }
+                _ => reported.unwrap_or_else(|| "the agent crashed".to_owned()),
             },
             Some(AgentEndKind::Answered) | None => match pod {
                 Some(pod) => pod_status::failure_reason(pod),

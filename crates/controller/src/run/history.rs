@@ -24,7 +24,7 @@ pub async fn prune(run: StoredRun, context: &Context) -> Result<Action, Error> {
     let Some(keep) = context.settings.retention else {
         return Ok(Action::await_change());
     };
-    let completed = run.status.as_ref().and_then(|it| it.completed_at.as_ref());
+    let completed = run.status.as_ref().and_then(|status| status.completed_at.as_ref());
     let age = completed.map_or(keep, elapsed_since);
     if age >= keep {
         delete(&run, context).await?;
@@ -45,7 +45,7 @@ fn excess_runs(run: &StoredRun, context: &Context) -> Vec<StoredRun> {
     if runs.len() <= most {
         return Vec::new();
     }
-    runs.sort_by_key(|it| (it.creation_timestamp(), it.name_any()));
+    runs.sort_by_key(|run| (run.creation_timestamp(), run.name_any()));
     runs.truncate(runs.len() - most);
     runs.into_iter().filter_map(StoredRun::new).collect()
 }

@@ -36,10 +36,10 @@ const HOOKS_TIMED_OUT: &str = "the hooks after the run exceeded their time";
 
 /// The hooks before a run, with their timeouts.
 fn pre_run_hooks(plan: &RunPlan) -> impl Iterator<Item = (&Part, Duration)> {
-    let hooks = plan.parts.iter().filter(|it| matches!(it.role, Role::PreRun { .. }));
-    hooks.map(|it| {
-        let seconds = it.timeout_seconds.unwrap_or(plan.deadlines.run_seconds);
-        (it, Duration::from_secs(seconds))
+    let hooks = plan.parts.iter().filter(|part| matches!(part.role, Role::PreRun { .. }));
+    hooks.map(|hook| {
+        let seconds = hook.timeout_seconds.unwrap_or(plan.deadlines.run_seconds);
+        (hook, Duration::from_secs(seconds))
     })
 }
 
@@ -100,7 +100,7 @@ pub async fn run_post_hooks(run: StoredRun, context: &Context) -> Result<Action,
             None => Ok(Action::requeue(WATCH_LAG)),
         };
     }
-    let suspended = job.spec.as_ref().and_then(|it| it.suspend) == Some(true);
+    let suspended = job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true);
     if suspended {
         // Hooks inspect what the agent has left: nothing of it may be running.
         if let Some(pause) = stop_agent(&run, &plan, context).await? {
@@ -119,12 +119,12 @@ pub async fn run_post_hooks(run: StoredRun, context: &Context) -> Result<Action,
         let outcome = answer.into_undecided(GateVerdict::Timeout, HOOKS_TIMED_OUT);
         return end_run(run, outcome, context).await;
     };
-    let surroundings = context.cluster_info.borrow().clone();
-    let renewal = match surroundings {
-        Some(surroundings) => inputs::renew_tokens(&run, &plan, RenewalScope::Hooks, &surroundings, context).await?,
+    let cluster_info = context.cluster_info.borrow().clone();
+    let renewal = match cluster_info {
+        Some(cluster_info) => inputs::renew_tokens(&run, &plan, RenewalScope::Hooks, &cluster_info, context).await?,
         None => None,
     };
-    Ok(Action::requeue(renewal.map_or(rest, |it| it.min(rest))))
+    Ok(Action::requeue(renewal.map_or(rest, |renewal| renewal.min(rest))))
 }
 
 /// The run end after the hooks' Job has failed; `None` while the final status of its containers is not known: a
@@ -153,16 +153,16 @@ fn hook_failure(
 /// not start has the time in which a pod must start.
 fn time_left(run: &AgentRun, job: &Job, plan: &RunPlan) -> Option<Duration> {
     let work = Duration::from_secs(plan.after_run_seconds().unwrap_or(0)) + CEILING_SLACK;
-    let started = job.status.as_ref().and_then(|it| it.start_time.as_ref());
+    let started = job.status.as_ref().and_then(|status| status.start_time.as_ref());
     let of_job = work.checked_sub(started.map_or(Duration::ZERO, elapsed_since))?;
-    let conditions = run.status.iter().flat_map(|it| &it.conditions);
-    let mut ended = conditions.filter(|it| it.type_ == condition::AGENT_ENDED);
-    let ended = ended.next().map(|it| elapsed_since(&it.last_transition_time));
+    let conditions = run.status.iter().flat_map(|status| &status.conditions);
+    let mut ended = conditions.filter(|entry| entry.type_ == condition::AGENT_ENDED);
+    let ended = ended.next().map(|entry| elapsed_since(&entry.last_transition_time));
     // The agent's pod ends first, which takes up to its grace period.
     let Deadlines { grace_seconds, start_seconds, .. } = plan.deadlines;
     let before = Duration::from_secs(grace_seconds + start_seconds) + GRACE_SLACK;
     let of_all = (before + work).checked_sub(ended.unwrap_or(Duration::ZERO))?;
-    Some(of_job.min(of_all)).filter(|it| !it.is_zero())
+    Some(of_job.min(of_all)).filter(|left| !left.is_zero())
 }
 
 /// Time that is left for the hook that is running; `None` when it is up. The Job's own deadline cannot enforce that: it
@@ -175,7 +175,7 @@ fn hook_time_left(pod: &Pod, plan: &RunPlan) -> Option<Duration> {
         Some((Duration::from_secs(seconds), running))
     });
     match at_work.next() {
-        Some((limit, running)) => limit.checked_sub(running).filter(|it| !it.is_zero()),
+        Some((limit, running)) => limit.checked_sub(running).filter(|left| !left.is_zero()),
         None => Some(Duration::MAX),
     }
 }
@@ -191,7 +191,7 @@ impl AgentResult {
     fn new(run: &AgentRun, plan: &RunPlan) -> Self {
         Self {
             final_status: recorded_final_status(run),
-            gate_default: plan.parts.iter().find_map(|it| it.role.gate_default()),
+            gate_default: plan.parts.iter().find_map(|part| part.role.gate_default()),
         }
     }
 
@@ -250,7 +250,7 @@ impl AgentResult {
 
 /// The gate's verdict in a pod that failed. `None` if the pod does not exist any more.
 fn gate_verdict(plan: &RunPlan, pod: Option<&Pod>) -> Option<ContainerVerdict> {
-    let gate = plan.parts.iter().find(|it| it.role.gate_default().is_some())?;
+    let gate = plan.parts.iter().find(|part| part.role.gate_default().is_some())?;
     Some(pod_status::container_verdict(pod?, &gate.name.0))
 }
 
@@ -290,11 +290,11 @@ async fn stop_agent(run: &StoredRun, plan: &RunPlan, context: &Context) -> Resul
     if let Some(by) = &pod.metadata.deletion_timestamp {
         return Ok(GRACE_SLACK.checked_sub(elapsed_since(by)));
     }
-    let report = run.status.as_ref().and_then(|it| it.report.as_ref());
-    let ended = report.filter(|it| it.finished).map(|it| elapsed_since(&it.reported_at));
+    let report = run.status.as_ref().and_then(|status| status.report.as_ref());
+    let ended = report.filter(|report| report.finished).map(|report| elapsed_since(&report.reported_at));
     // A pod that is to be kept gets some time to end by itself.
     let keep = run.spec.cleanup == Cleanup::Keep;
-    if keep && let Some(rest) = ended.and_then(|it| LINGER_TIMEOUT.checked_sub(it)) {
+    if keep && let Some(rest) = ended.and_then(|elapsed| LINGER_TIMEOUT.checked_sub(elapsed)) {
         return Ok(Some(rest.max(WATCH_LAG)));
     }
     delete_workload(run, &pod, context).await?;
@@ -316,7 +316,7 @@ fn hook_pod(run: &StoredRun, context: &Context) -> Option<Arc<Pod>> {
     let pods = cached_pods(run, context).into_iter();
     let is_hooks =
         |pod: &Arc<Pod>| pod.labels().get(labels::COMPONENT).map(String::as_str) == Some(component::POST_RUN);
-    pods.filter(is_hooks).max_by_key(|it| it.creation_timestamp())
+    pods.filter(is_hooks).max_by_key(|pod| pod.creation_timestamp())
 }
 
 /// The run end that was recorded in the status when the agent ended.
@@ -327,14 +327,14 @@ fn recorded_final_status(run: &AgentRun) -> FinalStatus {
     let report = status.report.as_ref();
     let phase = if status.error.is_some() {
         Phase::Failed
-    } else if report.and_then(|it| it.ending) == Some(AgentEndKind::Answered) {
+    } else if report.and_then(|report| report.ending) == Some(AgentEndKind::Answered) {
         Phase::Succeeded
     } else {
         Phase::Cancelled
     };
     FinalStatus {
         phase,
-        result: report.and_then(|it| it.result.clone()).filter(|_| phase == Phase::Succeeded),
+        result: report.and_then(|report| report.result.clone()).filter(|_| phase == Phase::Succeeded),
         error: status.error.clone(),
         exit_code: status.exit_code,
         token_usage: status.token_usage.clone(),

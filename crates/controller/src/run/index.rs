@@ -223,7 +223,7 @@ impl RunIndex {
         }
         let active = inner.active.runs.keys();
         let active = active.filter_map(|uid| inner.runs.get(uid));
-        let active: Vec<_> = active.map(|it| &it.reference).collect();
+        let active: Vec<_> = active.map(|run| &run.reference).collect();
         if let Some(why) = judge(&active) {
             inner.waiting_for_tree.insert(uid.to_owned());
             self.leave_queue(&mut inner, uid);
@@ -272,7 +272,7 @@ impl RunIndex {
     }
 
     pub fn find(&self, uid: &str) -> Option<ObjectRef<AgentRun>> {
-        self.inner.lock().runs.get(uid).map(|it| it.reference.clone())
+        self.inner.lock().runs.get(uid).map(|run| run.reference.clone())
     }
 
     /// Runs that have started and whose phase is not terminal.
@@ -294,8 +294,8 @@ impl RunIndex {
 
     fn with_state(&self, state: RunState) -> Vec<ObjectRef<AgentRun>> {
         let inner = self.inner.lock();
-        let those = inner.runs.values().filter(|it| it.state == state);
-        those.map(|it| it.reference.clone()).collect()
+        let those = inner.runs.values().filter(|run| run.state == state);
+        those.map(|run| run.reference.clone()).collect()
     }
 
     /// The runs to requeue after a slot has become free: of those that wait for the cluster as many as there are free
@@ -305,7 +305,7 @@ impl RunIndex {
         let mut turns = std::mem::take(&mut inner.waiting_for_tree);
         turns.extend(inner.runnable(self.capacity));
         let known = turns.iter().filter_map(|uid| inner.runs.get(uid));
-        known.map(|it| it.reference.clone()).collect()
+        known.map(|run| run.reference.clone()).collect()
     }
 
     pub fn mark_job_created(&self, uid: &str) {
@@ -346,7 +346,7 @@ impl RunIndex {
     pub fn is_deleted(&self, uid: &str, kind: &str, name: &str) -> bool {
         let inner = self.inner.lock();
         let removed = inner.deleted.get(uid);
-        removed.is_some_and(|it| it.contains(&(kind.to_owned(), name.to_owned())))
+        removed.is_some_and(|removed| removed.contains(&(kind.to_owned(), name.to_owned())))
     }
 
     /// To be called when a deleted object still exists: it is to be deleted again.

@@ -30,7 +30,7 @@ const CREDENTIAL_SLACK: u64 = 600;
 /// # Errors
 ///
 /// When a credential cannot be signed.
-pub fn fill_secrets(plan: &RunPlan, rendered: &mut Rendered, surroundings: &ClusterInfo) -> Result<(), Error> {
+pub fn fill_secrets(plan: &RunPlan, rendered: &mut Rendered, cluster_info: &ClusterInfo) -> Result<(), Error> {
     for skeleton in &rendered.pending_secrets {
         let SecretPurpose::Input { part } = &skeleton.purpose else {
             continue;
@@ -38,18 +38,18 @@ pub fn fill_secrets(plan: &RunPlan, rendered: &mut Rendered, surroundings: &Clus
         let mut data = BTreeMap::new();
         for name in &skeleton.keys {
             let value = if name == key::GATEWAY_CERTIFICATE {
-                surroundings.gateway_authority.clone()
+                cluster_info.gateway_authority.clone()
             } else if name == key::CERTIFICATES {
-                surroundings.render.certificates.clone().unwrap_or_default()
+                cluster_info.render.certificates.clone().unwrap_or_default()
             } else if name == key::PROXY {
-                let credential = plan.credentials.iter().find(|it| it.part == *part);
+                let credential = plan.credentials.iter().find(|credential| credential.part == *part);
                 let credential = credential.ok_or_else(|| Error::WithoutCredential(part.0.clone()))?;
-                let gateway = &surroundings.render.gateway;
+                let gateway = &cluster_info.render.gateway;
                 let authority = format!("{}:{}", gateway.name, gateway.port);
-                sign(plan, credential.name.as_str(), surroundings)?.proxy_url(&authority).to_string()
+                sign(plan, credential.name.as_str(), cluster_info)?.proxy_url(&authority).to_string()
             } else {
                 let own = name.strip_prefix(key::CREDENTIAL).unwrap_or(name);
-                let signed = sign(plan, own, surroundings)?;
+                let signed = sign(plan, own, cluster_info)?;
                 format!("{}:{}", signed.user, *signed.password)
             };
             data.insert(name.clone(), value);
@@ -66,11 +66,11 @@ pub fn fill_secrets(plan: &RunPlan, rendered: &mut Rendered, surroundings: &Clus
     Ok(())
 }
 
-fn sign(plan: &RunPlan, name: &str, surroundings: &ClusterInfo) -> Result<Credential, Error> {
+fn sign(plan: &RunPlan, name: &str, cluster_info: &ClusterInfo) -> Result<Credential, Error> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |it| it.as_secs());
+    let now = now.map_or(0, |since_epoch| since_epoch.as_secs());
     let ceiling = plan.deadlines.ceiling_seconds;
-    Ok(surroundings.keys.sign(&Claims {
+    Ok(cluster_info.keys.sign(&Claims {
         run: plan.run.uid.as_str().to_owned(),
         name: name.to_owned(),
         expires: now.saturating_add(ceiling).saturating_add(CREDENTIAL_SLACK),
@@ -87,7 +87,7 @@ pub async fn write_token(
     plan: &RunPlan,
     skeleton: &PendingSecret,
     secret_uid: &str,
-    surroundings: &ClusterInfo,
+    cluster_info: &ClusterInfo,
     context: &Context,
 ) -> Result<(), Error> {
     let SecretPurpose::Token { service_account, seconds, .. } = &skeleton.purpose else {
@@ -119,7 +119,7 @@ pub async fn write_token(
         "metadata": { "uid": secret_uid },
         "stringData": {
             key::IDENTITY_TOKEN: status.token,
-            key::API_SERVER_CERTIFICATE: surroundings.api_server_authority,
+            key::API_SERVER_CERTIFICATE: cluster_info.api_server_authority,
             key::NAMESPACE: namespace,
         },
     });
@@ -174,17 +174,17 @@ pub async fn renew_tokens(
     run: &StoredRun,
     plan: &RunPlan,
     whose: RenewalScope,
-    surroundings: &ClusterInfo,
+    cluster_info: &ClusterInfo,
     context: &Context,
 ) -> Result<Option<Duration>, Error> {
     let identities = plan.identities.iter();
-    let identities = identities.filter(|it| whose == RenewalScope::All || it.pack.is_none());
-    let shortest = identities.clone().map(|it| it.token_seconds).min();
+    let identities = identities.filter(|identity| whose == RenewalScope::All || identity.pack.is_none());
+    let shortest = identities.clone().map(|identity| identity.token_seconds).min();
     let Some(shortest) = shortest else {
         return Ok(None);
     };
     let due = Duration::from_secs(shortest).mul_f64(RENEW_FRACTION);
-    let granted = run.status.as_ref().and_then(|it| it.granted_at.as_ref()).map(elapsed_since);
+    let granted = run.status.as_ref().and_then(|status| status.granted_at.as_ref()).map(elapsed_since);
     // A process that has just started knows only when the first tokens were written.
     let age = context.renewals.age(run.uid()).or(granted).unwrap_or(Duration::ZERO);
     if age < due {
@@ -194,8 +194,8 @@ pub async fn renew_tokens(
     for identity in identities {
         let word = identity.name.0.replace('-', "");
         let secret = names.with_suffix(&format!("{word}token"));
-        let recorded = run.grants().iter().find(|it| it.kind == "Secret" && it.name == secret);
-        let Some(secret_uid) = recorded.and_then(|it| it.uid.as_ref()) else {
+        let recorded = run.grants().iter().find(|grant| grant.kind == "Secret" && grant.name == secret);
+        let Some(secret_uid) = recorded.and_then(|grant| grant.uid.as_ref()) else {
             continue;
         };
         let skeleton = PendingSecret {
@@ -207,7 +207,7 @@ pub async fn renew_tokens(
             },
             keys: Vec::new(),
         };
-        write_token(plan, &skeleton, secret_uid.as_str(), surroundings, context).await?;
+        write_token(plan, &skeleton, secret_uid.as_str(), cluster_info, context).await?;
     }
     context.renewals.mark_renewed(run.uid());
     Ok(Some(due))

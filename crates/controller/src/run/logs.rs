@@ -28,7 +28,7 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(3);
 pub async fn collect_failures(namespace: &str, pod: &Pod, context: &Context) -> Vec<ContainerFailure> {
     let mut failures = pod_status::failed_containers(pod);
     for name in pod_status::started_containers(pod) {
-        if failures.len() < limits::CONTAINERS && !failures.iter().any(|it| it.name == name) {
+        if failures.len() < limits::CONTAINERS && !failures.iter().any(|failure| failure.name == name) {
             failures.push(ContainerFailure { name, reason: "did not fail".to_owned(), ..ContainerFailure::default() });
         }
     }
@@ -60,7 +60,7 @@ pub async fn collect_failures(namespace: &str, pod: &Pod, context: &Context) -> 
 
 /// The end of a log, from the beginning of a line, without control or invisible characters.
 fn log_tail(log: &str, most: usize) -> String {
-    let plain: String = log.chars().map(|it| if is_prose(it) { it } else { '\u{fffd}' }).collect();
+    let plain: String = log.chars().map(|character| if is_prose(character) { character } else { '\u{fffd}' }).collect();
     let plain = plain.trim_end();
     if plain.len() <= most {
         return plain.to_owned();

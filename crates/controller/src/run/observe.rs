@@ -55,8 +55,8 @@ pub async fn observe_starting(run: StoredRun, context: &Context) -> Result<Actio
     }
     let waited = time_since_granted(&run);
     let start = Duration::from_secs(plan.deadlines.start_seconds);
-    if let Some(said) = context.pod_rejections.get(run.uid()) {
-        let fault = pod_status::rejection_fault(&said);
+    if let Some(rejection) = context.pod_rejections.get(run.uid()) {
+        let fault = pod_status::rejection_fault(&rejection);
         return handle_start_fault(run, &fault, waited, start, context).await;
     }
     if waited >= start {
@@ -68,7 +68,7 @@ pub async fn observe_starting(run: StoredRun, context: &Context) -> Result<Actio
 
 /// Time since the run was ready to start.
 fn time_since_granted(run: &AgentRun) -> Duration {
-    let granted = run.status.as_ref().and_then(|it| it.granted_at.as_ref());
+    let granted = run.status.as_ref().and_then(|status| status.granted_at.as_ref());
     granted.map_or(Duration::ZERO, elapsed_since)
 }
 
@@ -84,10 +84,11 @@ async fn find_pod(run: &StoredRun, context: &Context) -> Result<Option<(Arc<Pod>
         return Ok(None);
     }
     let mut grants = run.grants().to_vec();
-    let makers = run.status.as_ref().map(|it| [it.job_name.as_ref(), it.sandbox_name.as_ref()]);
+    let makers = run.status.as_ref().map(|status| [status.job_name.as_ref(), status.sandbox_name.as_ref()]);
     let names: Vec<_> = makers.into_iter().flatten().flatten().collect();
-    let is_maker =
-        |it: &&mut GrantRecord| it.role() == GrantRole::Workload && names.iter().any(|name| name.as_str() == it.name);
+    let is_maker = |record: &&mut GrantRecord| {
+        record.role() == GrantRole::Workload && names.iter().any(|name| name.as_str() == record.name)
+    };
     let Some(maker) = grants.iter_mut().find(is_maker) else {
         return Ok(None);
     };
@@ -95,10 +96,10 @@ async fn find_pod(run: &StoredRun, context: &Context) -> Result<Option<(Arc<Pod>
     let made = maker.uid.clone();
     let is_made = |pod: &Pod| {
         let mut owners = pod.owner_references().iter();
-        owners.any(|it| it.controller == Some(true) && made.as_ref().is_some_and(|uid| uid.as_str() == it.uid))
+        owners.any(|owner| owner.controller == Some(true) && made.as_ref().is_some_and(|uid| uid.as_str() == owner.uid))
     };
     let mut pods: Vec<_> = pods.into_iter().filter(|pod| is_made(pod)).collect();
-    pods.sort_by_key(|it| (it.creation_timestamp(), it.name_any()));
+    pods.sort_by_key(|pod| (pod.creation_timestamp(), pod.name_any()));
     Ok(pods.into_iter().next().map(|pod| (pod, grants)))
 }
 
@@ -154,7 +155,7 @@ pub async fn observe_running(run: StoredRun, context: &Context) -> Result<Action
         return abort(run, Some(pod), Some(why), Some(&plan), context).await;
     }
     let ceiling = Duration::from_secs(plan.deadlines.ceiling_seconds) + CEILING_SLACK;
-    let age = pod.creation_timestamp().map_or(Duration::ZERO, |it| elapsed_since(&it));
+    let age = pod.creation_timestamp().map_or(Duration::ZERO, |created| elapsed_since(&created));
     if age >= ceiling {
         let why = TIMEOUT_ERROR_PREFIX.to_owned();
         return abort(run, Some(pod), Some(why), Some(&plan), context).await;
@@ -189,19 +190,19 @@ fn min_requeue(times: &[Option<Duration>]) -> Duration {
 
 /// Whether the bridge has reported the run end.
 fn is_finished(run: &AgentRun) -> bool {
-    let report = run.status.as_ref().and_then(|it| it.report.as_ref());
-    report.is_some_and(|it| it.finished)
+    let report = run.status.as_ref().and_then(|status| status.report.as_ref());
+    report.is_some_and(|report| report.finished)
 }
 
 /// Sets phase, `Started` and `NetworkEnforced` of a run whose containers have started.
 async fn mark_running(run: &StoredRun, pod: &Pod, context: &Context) -> Result<(), Error> {
     let spec = pod.spec.as_ref();
-    let where_ = match spec.and_then(|it| it.host_users) {
+    let where_ = match spec.and_then(|spec| spec.host_users) {
         Some(false) => "in a user namespace of its own",
         _ => "in the user namespace of its node",
     };
-    let kernel = spec.and_then(|it| it.runtime_class_name.as_deref());
-    let kernel = kernel.map_or_else(String::new, |it| format!(", by RuntimeClass `{it}`"));
+    let kernel = spec.and_then(|spec| spec.runtime_class_name.as_deref());
+    let kernel = kernel.map_or_else(String::new, |kernel| format!(", by RuntimeClass `{kernel}`"));
     let mut patch = StatusPatch::new(run);
     patch.status.phase = Some(Phase::Running);
     patch.status.started_at.get_or_insert_with(now);
@@ -226,10 +227,10 @@ async fn renew_if_granted(run: &StoredRun, plan: &RunPlan, context: &Context) ->
     if plan.identities.is_empty() || !condition_is_true(run, condition::GRANTED) {
         return Ok(None);
     }
-    let Some(surroundings) = context.cluster_info.borrow().clone() else {
+    let Some(cluster_info) = context.cluster_info.borrow().clone() else {
         return Ok(None);
     };
-    inputs::renew_tokens(run, plan, RenewalScope::All, &surroundings, context).await
+    inputs::renew_tokens(run, plan, RenewalScope::All, &cluster_info, context).await
 }
 
 /// Handles a start fault before there is a pod.

@@ -48,7 +48,7 @@ impl Plans {
         if let Some(plan) = known {
             return Ok(plan);
         }
-        let digest = run.status.as_ref().and_then(|it| it.plan_digest.as_ref());
+        let digest = run.status.as_ref().and_then(|status| status.plan_digest.as_ref());
         let digest = digest.ok_or(Error::PlanChanged)?;
         let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), run.namespace());
         let name = object_name(&run_identity(run), PLAN_NAME);
@@ -57,7 +57,7 @@ impl Plans {
             Err(error) if is_not_found(&error) => return Err(Error::PlanChanged),
             Err(error) => return Err(Error::api("read", "ConfigMap", name)(error)),
         };
-        let text = stored.data.as_ref().and_then(|it| it.get(key::PLAN));
+        let text = stored.data.as_ref().and_then(|data| data.get(key::PLAN));
         let bytes = text.map(String::as_bytes).ok_or(Error::PlanChanged)?;
         if RunPlan::digest_of(bytes) != *digest {
             return Err(Error::PlanChanged);

@@ -68,7 +68,8 @@ pub const POD_SANDBOX_TIMEOUT: Duration = Duration::from_secs(20);
 pub fn sandbox_fault(pod: &Pod, age: Duration) -> Option<StartFault> {
     let status = pod.status.as_ref()?;
     let mut conditions = status.conditions.iter().flatten();
-    let waits = conditions.any(|it| it.type_ == "PodReadyToStartContainers" && it.status == "False");
+    let waits =
+        conditions.any(|condition| condition.type_ == "PodReadyToStartContainers" && condition.status == "False");
     let name = pod.name_any();
     (waits && age >= POD_SANDBOX_TIMEOUT).then(|| StartFault {
         reason: "PodSandbox",
@@ -82,36 +83,36 @@ pub fn sandbox_fault(pod: &Pod, age: Duration) -> Option<StartFault> {
 /// Status of all containers, init containers first.
 fn container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.iter();
-    status.flat_map(|it| {
-        let first = it.init_container_statuses.iter().flatten();
-        first.chain(it.container_statuses.iter().flatten())
+    status.flat_map(|status| {
+        let first = status.init_container_statuses.iter().flatten();
+        first.chain(status.container_statuses.iter().flatten())
     })
 }
 
 fn container_fault(container: &ContainerStatus) -> Option<StartFault> {
     let state = container.state.as_ref()?.waiting.as_ref()?;
-    let said = state.message.as_deref().unwrap_or_default();
+    let details = state.message.as_deref().unwrap_or_default();
     let name = &container.name;
     let image = &container.image;
     let (reason, message, patience) = match state.reason.as_deref()? {
         "ErrImagePull" | "ImagePullBackOff" | "ImageInspectError" | "RegistryUnavailable" => (
             "ImagePull",
-            format!("image `{image}` of container `{name}` cannot be pulled: {said}"),
+            format!("image `{image}` of container `{name}` cannot be pulled: {details}"),
             FaultTimeout::After(IMAGE_PULL_TIMEOUT),
         ),
         "InvalidImageName" | "ErrImageNeverPull" => (
             "ImagePull",
-            format!("image `{image}` of container `{name}` cannot be used: {said}"),
+            format!("image `{image}` of container `{name}` cannot be used: {details}"),
             FaultTimeout::Immediate,
         ),
         "CreateContainerConfigError" => (
             "MissingConfig",
-            format!("container `{name}` waits for a Secret or ConfigMap: {said}"),
+            format!("container `{name}` waits for a Secret or ConfigMap: {details}"),
             FaultTimeout::StartDeadline,
         ),
         "CreateContainerError" | "RunContainerError" | "PreCreateHookError" => (
             "ContainerStart",
-            format!("container `{name}` cannot be started: {said}"),
+            format!("container `{name}` cannot be started: {details}"),
             FaultTimeout::After(IMAGE_PULL_TIMEOUT),
         ),
         "CrashLoopBackOff" if container.restart_count >= MAX_RESTARTS => (
@@ -131,7 +132,7 @@ fn container_fault(container: &ContainerStatus) -> Option<StartFault> {
 /// How a container ended the last time.
 fn last_termination(container: &ContainerStatus) -> String {
     let states = [container.state.as_ref(), container.last_state.as_ref()];
-    let ended = states.into_iter().flatten().find_map(|it| it.terminated.as_ref());
+    let ended = states.into_iter().flatten().find_map(|state| state.terminated.as_ref());
     let Some(ended) = ended else {
         return "no reason was reported".to_owned();
     };
@@ -144,10 +145,10 @@ fn last_termination(container: &ContainerStatus) -> String {
         (_, code @ 129..=159) => format!("ended by signal {}", code - 128),
         (_, code) => format!("exit code {code}"),
     };
-    let said = ended.message.as_deref().unwrap_or_default().trim();
-    if !said.is_empty() {
+    let details = ended.message.as_deref().unwrap_or_default().trim();
+    if !details.is_empty() {
         text.push_str(": ");
-        text.push_str(tail(said, MAX_MESSAGE));
+        text.push_str(tail(details, MAX_MESSAGE));
     }
     text
 }
@@ -160,8 +161,8 @@ fn tail(text: &str, most: usize) -> &str {
 /// Why a pod was ended by something other than this controller: eviction, preemption, a lost node.
 pub fn disruption(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref();
-    let message = status.and_then(|it| it.message.as_deref()).unwrap_or_default();
-    match status.and_then(|it| it.reason.as_deref()) {
+    let message = status.and_then(|status| status.message.as_deref()).unwrap_or_default();
+    match status.and_then(|status| status.reason.as_deref()) {
         Some("Evicted") => {
             return Some(format!("the run's pod was evicted from its node: {message}"));
         }
@@ -174,9 +175,9 @@ pub fn disruption(pod: &Pod) -> Option<String> {
         }
         _ => {}
     }
-    let conditions = status.and_then(|it| it.conditions.as_ref());
+    let conditions = status.and_then(|status| status.conditions.as_ref());
     let mut conditions = conditions.into_iter().flatten();
-    let disrupted = conditions.find(|it| it.type_ == "DisruptionTarget" && it.status == "True")?;
+    let disrupted = conditions.find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")?;
     let why = disrupted.message.as_deref().unwrap_or_default();
     Some(format!("the run's pod was disrupted: {why}"))
 }
@@ -187,12 +188,13 @@ pub fn failure_reason(pod: &Pod) -> String {
         return why;
     }
     // The bridge first: when it ends, the agent ends with it.
-    let bridge = container_statuses(pod).find(|it| it.name == BRIDGE && has_failed(it));
-    let failed = bridge.or_else(|| container_statuses(pod).find(|it| has_failed(it)));
+    let bridge = container_statuses(pod)
+        .find(|container_status| container_status.name == BRIDGE && has_failed(container_status));
+    let failed = bridge.or_else(|| container_statuses(pod).find(|container_status| has_failed(container_status)));
     match failed {
         Some(container) if container.name == CHECK_NETWORK => {
-            let said = termination_message(container).unwrap_or_default();
-            format!("the check of the network failed: {}", strip_network_prefix(&said))
+            let details = termination_message(container).unwrap_or_default();
+            format!("the check of the network failed: {}", strip_network_prefix(&details))
         }
         Some(container) => {
             format!("container `{}` failed: {}", container.name, last_termination(container))
@@ -202,8 +204,8 @@ pub fn failure_reason(pod: &Pod) -> String {
 }
 
 fn has_failed(container: &ContainerStatus) -> bool {
-    let ended = container.state.as_ref().and_then(|it| it.terminated.as_ref());
-    ended.is_some_and(|it| it.exit_code != 0)
+    let ended = container.state.as_ref().and_then(|state| state.terminated.as_ref());
+    ended.is_some_and(|terminated| terminated.exit_code != 0)
 }
 
 /// Termination reasons that are not a decision of the container's program.
@@ -223,8 +225,8 @@ pub enum ContainerVerdict {
 
 /// The verdict of a container of a pod that has ended.
 pub fn container_verdict(pod: &Pod, name: &str) -> ContainerVerdict {
-    let container = container_statuses(pod).find(|it| it.name == name);
-    let ended = container.and_then(|it| it.state.as_ref()?.terminated.as_ref());
+    let container = container_statuses(pod).find(|container_status| container_status.name == name);
+    let ended = container.and_then(|container| container.state.as_ref()?.terminated.as_ref());
     let is_own = |reason: &str| !EXTERNAL_REASONS.contains(&reason);
     match ended {
         Some(ended) if ended.exit_code == 0 => ContainerVerdict::Succeeded,
@@ -240,15 +242,17 @@ fn termination_message(container: &ContainerStatus) -> Option<String> {
     Some(ended.message.as_deref()?.trim().to_owned())
 }
 
-fn strip_network_prefix(said: &str) -> &str {
-    said.strip_prefix("unenforced: ").unwrap_or(said)
+fn strip_network_prefix(message: &str) -> &str {
+    message.strip_prefix("unenforced: ").unwrap_or(message)
 }
 
 /// The result of the network check: enforced, not enforced with the reason, or `None` if it has not finished.
 pub fn network_check(pod: &Pod) -> Option<Result<(), String>> {
-    let said = container_statuses(pod).find(|it| it.name == CHECK_NETWORK).and_then(termination_message)?;
-    match said.split_once(": ") {
-        None if said == "enforced" => Some(Ok(())),
+    let message = container_statuses(pod)
+        .find(|container_status| container_status.name == CHECK_NETWORK)
+        .and_then(termination_message)?;
+    match message.split_once(": ") {
+        None if message == "enforced" => Some(Ok(())),
         Some(("unenforced", why)) => Some(Err(why.to_owned())),
         _ => None,
     }
@@ -256,12 +260,12 @@ pub fn network_check(pod: &Pod) -> Option<Result<(), String>> {
 
 /// Whether every container of the pod has started; init containers do not count.
 pub fn has_started(pod: &Pod) -> bool {
-    let statuses = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     let mut any = false;
     for container in statuses {
         any = true;
         let state = container.state.as_ref();
-        if state.is_none_or(|it| it.running.is_none() && it.terminated.is_none()) {
+        if state.is_none_or(|state| state.running.is_none() && state.terminated.is_none()) {
             return false;
         }
     }
@@ -270,42 +274,43 @@ pub fn has_started(pod: &Pod) -> bool {
 
 /// Whether the pod, or its bridge, has ended.
 pub fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if matches!(phase, Some("Succeeded" | "Failed")) {
         return true;
     }
-    let mut statuses = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
-    statuses.any(|it| it.name == BRIDGE && is_container_terminated(it))
+    let mut statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    statuses.any(|status| status.name == BRIDGE && is_container_terminated(status))
 }
 
 fn is_container_terminated(container: &ContainerStatus) -> bool {
-    container.state.as_ref().is_some_and(|it| it.terminated.is_some())
+    container.state.as_ref().is_some_and(|state| state.terminated.is_some())
 }
 
 /// Whether no container of the pod runs any more.
 pub fn is_terminated(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
         || (has_ended(pod) && container_statuses(pod).all(is_container_terminated))
 }
 
 pub fn agent_exit_code(pod: &Pod) -> Option<i32> {
-    let mut statuses = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
-    let agent = statuses.find(|it| it.name == AGENT)?;
+    let mut statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let agent = statuses.find(|status| status.name == AGENT)?;
     Some(agent.state.as_ref()?.terminated.as_ref()?.exit_code)
 }
 
 /// The containers that failed, without their logs.
 pub fn failed_containers(pod: &Pod) -> Vec<ContainerFailure> {
-    let failed = container_statuses(pod).filter(|it| has_failed(it) || it.restart_count > 0);
+    let failed = container_statuses(pod)
+        .filter(|container_status| has_failed(container_status) || container_status.restart_count > 0);
     let failed = failed.map(|container| {
         let states = [container.state.as_ref(), container.last_state.as_ref()];
-        let ended = states.into_iter().flatten().find_map(|it| it.terminated.as_ref());
+        let ended = states.into_iter().flatten().find_map(|state| state.terminated.as_ref());
         let reason = truncate(last_termination(container), Bytes(limits::SHORT_TEXT)).into_owned();
         ContainerFailure {
             name: container.name.clone(),
             reason,
-            exit_code: ended.map(|it| it.exit_code),
+            exit_code: ended.map(|ended| ended.exit_code),
             log_tail: None,
         }
     });
@@ -314,22 +319,24 @@ pub fn failed_containers(pod: &Pod) -> Vec<ContainerFailure> {
 
 /// The names of the containers that have started at least once.
 pub fn started_containers(pod: &Pod) -> Vec<String> {
-    let begun = container_statuses(pod).filter(|it| {
-        let state = it.state.as_ref();
-        it.restart_count > 0 || state.is_some_and(|it| it.running.is_some() || it.terminated.is_some())
+    let begun = container_statuses(pod).filter(|container_status| {
+        let state = container_status.state.as_ref();
+        container_status.restart_count > 0
+            || state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
     });
-    begun.map(|it| it.name.clone()).collect()
+    begun.map(|container| container.name.clone()).collect()
 }
 
 pub fn running_since(pod: &Pod, name: &str) -> Option<Time> {
-    let container = container_statuses(pod).find(|it| it.name == name)?;
+    let container = container_statuses(pod).find(|container_status| container_status.name == name)?;
     container.state.as_ref()?.running.as_ref()?.started_at.clone()
 }
 
 pub fn job_failure(job: &Job) -> Option<String> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
-    let failed =
-        conditions.iter().find(|it| matches!(it.type_.as_str(), "Failed" | "FailureTarget") && it.status == "True")?;
+    let failed = conditions.iter().find(|condition| {
+        matches!(condition.type_.as_str(), "Failed" | "FailureTarget") && condition.status == "True"
+    })?;
     Some(match failed.reason.as_deref() {
         Some("DeadlineExceeded") => TIMEOUT_ERROR_PREFIX.to_owned(),
         _ => format!("the run's Job failed: {}", failed.message.as_deref().unwrap_or_default()),
@@ -338,40 +345,45 @@ pub fn job_failure(job: &Job) -> Option<String> {
 
 pub fn is_job_complete(job: &Job) -> bool {
     let status = job.status.as_ref();
-    let conditions = status.and_then(|it| it.conditions.as_ref()).into_iter().flatten();
-    conditions.filter(|it| matches!(it.type_.as_str(), "Complete" | "SuccessCriteriaMet")).any(|it| it.status == "True")
+    let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    conditions
+        .filter(|condition| matches!(condition.type_.as_str(), "Complete" | "SuccessCriteriaMet"))
+        .any(|condition| condition.status == "True")
 }
 
 pub fn is_node_lost(node: &Node) -> bool {
     let status = node.status.as_ref();
-    let mut conditions = status.and_then(|it| it.conditions.as_ref()).into_iter().flatten();
-    conditions.any(|it| it.type_ == "Ready" && it.status != "True")
+    let mut conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status != "True")
 }
 
 /// The start fault for a message with which the API server rejected a pod or another object.
-pub fn rejection_fault(said: &str) -> StartFault {
-    let (reason, patience) = if said.contains("violates PodSecurity") {
+pub fn rejection_fault(rejection: &str) -> StartFault {
+    let (reason, patience) = if rejection.contains("violates PodSecurity") {
         ("PodSecurity", FaultTimeout::Immediate)
-    } else if said.contains("exceeded quota") || said.contains("must specify limits") {
+    } else if rejection.contains("exceeded quota") || rejection.contains("must specify limits") {
         ("Quota", FaultTimeout::StartDeadline)
-    } else if said.contains("LimitRange") || said.contains("per Container is") || said.contains("per Pod is") {
+    } else if rejection.contains("LimitRange")
+        || rejection.contains("per Container is")
+        || rejection.contains("per Pod is")
+    {
         ("LimitRange", FaultTimeout::Immediate)
     } else {
         ("PodRefused", FaultTimeout::StartDeadline)
     };
-    StartFault { reason, message: describe_rejection(said), timeout: patience }
+    StartFault { reason, message: describe_rejection(rejection), timeout: patience }
 }
 
 /// Explains a rejection of the API server.
-pub fn describe_rejection(said: &str) -> String {
-    if said.contains("violates PodSecurity") {
-        format!("the Pod Security level of the namespace forbids the run's pod: {said}")
-    } else if said.contains("exceeded quota") {
-        format!("the ResourceQuota of the namespace is exhausted: {said}")
-    } else if said.contains("per Container is") || said.contains("per Pod is") {
-        format!("a LimitRange of the namespace forbids the run's pod: {said}")
+pub fn describe_rejection(rejection: &str) -> String {
+    if rejection.contains("violates PodSecurity") {
+        format!("the Pod Security level of the namespace forbids the run's pod: {rejection}")
+    } else if rejection.contains("exceeded quota") {
+        format!("the ResourceQuota of the namespace is exhausted: {rejection}")
+    } else if rejection.contains("per Container is") || rejection.contains("per Pod is") {
+        format!("a LimitRange of the namespace forbids the run's pod: {rejection}")
     } else {
-        format!("the API server rejected an object of the run: {said}")
+        format!("the API server rejected an object of the run: {rejection}")
     }
 }
 

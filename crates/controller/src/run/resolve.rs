@@ -47,13 +47,13 @@ pub fn prepare(run: &StoredRun, context: &Context, render_settings: &RenderSetti
     let admitted = match admit(&input) {
         Decision::Admitted(admitted) => admitted,
         // Without its agent or a pack, a run has many other violations: they count once everything is found.
-        Decision::Denied(denied) if denied.violations.iter().any(|it| it.missing.is_some()) => {
+        Decision::Denied(denied) if denied.violations.iter().any(|violation| violation.missing.is_some()) => {
             return Err(StartBlocker::Missing(denied.violations));
         }
         Decision::Denied(denied) => return Err(StartBlocker::Denied(denied.violations)),
     };
     let bounds = subagent_bounds(&admitted.policy, input.agents.spec());
-    if run.status.as_ref().is_none_or(|it| it.plan_digest.is_none())
+    if run.status.as_ref().is_none_or(|status| status.plan_digest.is_none())
         && let Err(turn) = reserve_slot(run, context, bounds.concurrent)
     {
         return Err(StartBlocker::Queued(turn));
@@ -125,7 +125,7 @@ fn tree_facts(run: &StoredRun, caches: &Caches) -> Facts {
         other.metadata.namespace.as_deref() == Some(run.namespace())
             && other.metadata.uid.as_deref() != Some(run.uid())
             && created(other) < created(run)
-            && (other.spec.parent.as_ref()).is_some_and(|it| it.run_name == parent.run_name)
+            && (other.spec.parent.as_ref()).is_some_and(|other_parent| other_parent.run_name == parent.run_name)
     });
     Facts { runs_in_tree: None, siblings: u32::try_from(siblings.len()).ok(), parent_depth: depth }
 }

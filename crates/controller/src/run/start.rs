@@ -42,7 +42,7 @@ const TRANSIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts a run, or continues an interrupted attempt.
 pub async fn start(run: StoredRun, context: &Context) -> Result<Action, Error> {
-    let has_plan = run.status.as_ref().is_some_and(|it| it.plan_digest.is_some());
+    let has_plan = run.status.as_ref().is_some_and(|status| status.plan_digest.is_some());
     if run.spec.cancel {
         return end_run(run, FinalStatus::cancelled(), context).await;
     }
@@ -53,9 +53,10 @@ pub async fn start(run: StoredRun, context: &Context) -> Result<Action, Error> {
     }
     // It is unknown whether the run was executed: its Job may have ended and been deleted while no controller was
     // running. Nothing is executed twice.
-    let status = run.status.as_ref().filter(|it| it.job_name.is_some());
-    let granted = status.and_then(|it| it.granted_at.as_ref());
-    if condition_is_true(&run, condition::GRANTED) && granted.is_some_and(|it| elapsed_since(it) >= MISSING_JOB_TIMEOUT)
+    let status = run.status.as_ref().filter(|status| status.job_name.is_some());
+    let granted = status.and_then(|status| status.granted_at.as_ref());
+    if condition_is_true(&run, condition::GRANTED)
+        && granted.is_some_and(|granted_at| elapsed_since(granted_at) >= MISSING_JOB_TIMEOUT)
     {
         let why =
             "the run's Job is gone and it is unknown whether it ran, so it is not created again; create a new run";
@@ -69,8 +70,8 @@ pub async fn start(run: StoredRun, context: &Context) -> Result<Action, Error> {
         Err(not_now) => return postpone(run, not_now, context).await,
     };
     let digest = &prepared.rendered.digest;
-    let written = run.status.as_ref().and_then(|it| it.plan_digest.as_ref());
-    if written.is_some_and(|it| it != digest) {
+    let written = run.status.as_ref().and_then(|status| status.plan_digest.as_ref());
+    if written.is_some_and(|written| written != digest) {
         let outcome = FinalStatus::failed(
             "an agent, pack, policy or model of the run was changed while the run started; create a new run",
         );
@@ -126,7 +127,7 @@ async fn finish_dry_run(run: StoredRun, prepared: &Prepared, context: &Context) 
     patch.set_condition(condition::ADMITTED, admitted_condition(&prepared.warnings));
     let run = patch.write(context).await?;
     let plans = prepared.rendered.objects.iter().map(|item| &item.object);
-    for object in plans.filter(|it| is_plan(it)) {
+    for object in plans.filter(|plan| is_plan(plan)) {
         objects::create(context, object, &run).await?;
     }
     let outcome = FinalStatus {
@@ -142,7 +143,7 @@ async fn finish_dry_run(run: StoredRun, prepared: &Prepared, context: &Context) 
 /// Records why a run does not start, and when to look again.
 async fn postpone(run: StoredRun, blocker: StartBlocker, context: &Context) -> Result<Action, Error> {
     let timeout = context.settings.resolve_timeout;
-    let waited = run.creation_timestamp().map_or(Duration::ZERO, |it| elapsed_since(&it));
+    let waited = run.creation_timestamp().map_or(Duration::ZERO, |created| elapsed_since(&created));
     if !matches!(blocker, StartBlocker::Queued(_)) {
         context.index.release_slot(run.uid());
     }
@@ -205,8 +206,11 @@ fn format_missing(violations: &[Violation]) -> String {
 
 /// One violation per line, with its rule and hint.
 fn format_violations(reasons: &[Violation]) -> String {
-    let line = |it: &Violation| {
-        format!("denied[{}]: {}: {}: {} (hint: {})", it.rule, it.subject, it.field, it.message, it.hint)
+    let line = |violation: &Violation| {
+        format!(
+            "denied[{}]: {}: {}: {} (hint: {})",
+            violation.rule, violation.subject, violation.field, violation.message, violation.hint
+        )
     };
     let lines: Vec<String> = reasons.iter().map(line).collect();
     lines.join("\n")

@@ -76,7 +76,7 @@ pub fn condition_is_true(run: &AgentRun, type_: &str) -> bool {
 ///
 /// When the API server rejects the request.
 pub async fn add_finalizer(run: &StoredRun, context: &Context) -> Result<StoredRun, Error> {
-    if run.finalizers().iter().any(|it| it == finalizer::RUN) {
+    if run.finalizers().iter().any(|name| name == finalizer::RUN) {
         return Ok(run.clone());
     }
     let mut finalizers = run.finalizers().to_vec();
@@ -90,10 +90,10 @@ pub async fn add_finalizer(run: &StoredRun, context: &Context) -> Result<StoredR
 ///
 /// When the API server rejects the request.
 pub async fn remove_finalizer(run: &StoredRun, context: &Context) -> Result<(), Error> {
-    if !run.finalizers().iter().any(|it| it == finalizer::RUN) {
+    if !run.finalizers().iter().any(|name| name == finalizer::RUN) {
         return Ok(());
     }
-    let others = run.finalizers().iter().filter(|it| *it != finalizer::RUN);
+    let others = run.finalizers().iter().filter(|name| *name != finalizer::RUN);
     match write_finalizers(run, others.cloned().collect(), context).await {
         // The run was deleted with its last finalizer.
         Err(Error::Api { error, .. }) if is_not_found(&error) => Ok(()),

@@ -109,10 +109,11 @@ async fn delete_all(run: &StoredRun, cleanup: Cleanup, context: &Context) -> Res
     if had_remaining || !is_revoked {
         revoke_grants(run, RevocationScope::All, context).await?;
     }
-    let pods = match run.status.as_ref().is_some_and(|status| status.pod_uid.is_some()) {
-        true => cached_pods(run, context),
+    let pods = if run.status.as_ref().is_some_and(|status| status.pod_uid.is_some()) {
+        cached_pods(run, context)
+    } else {
         // The status names no pod: the watch may be behind.
-        false => list_pods(run, context).await?,
+        list_pods(run, context).await?
     };
     let are_terminated = pods.iter().all(|pod| pod_status::is_terminated(pod));
     // A pod with `cleanup: keep` is kept once it has ended by itself; an agent that lingers is stopped.

@@ -113,22 +113,26 @@ fn account_name(plan: &RunPlan, identity: &Identity) -> String {
 /// everyone has is not the run's.
 async fn still_has_access(plan: &RunPlan, identity: &Identity, context: &Context) -> Result<bool, Error> {
     let account = account_name(plan, identity);
-    let nobody = ObjectNames::new(&plan.run).with_suffix("nobody");
+    let never_existed = ObjectNames::new(&plan.run).with_suffix("nobody");
     let namespace = plan.run.namespace.as_str();
     let in_namespace = identity.namespace_rules.iter().map(|rule| (rule, Some(namespace)));
     let in_cluster = identity.cluster_rules.iter().map(|rule| (rule, None));
     for (rule, scope) in in_namespace.chain(in_cluster).take(MAX_ACCESS_REVIEWS) {
         let attributes = ResourceAttributes {
             group: rule.api_groups.first().cloned(),
-            resource: rule.resources.first().map(|it| it.split('/').next().unwrap_or(it).to_owned()),
-            subresource: rule.resources.first().and_then(|it| it.split_once('/')).map(|(_, sub)| sub.to_owned()),
+            resource: rule.resources.first().map(|resource| resource.split('/').next().unwrap_or(resource).to_owned()),
+            subresource: rule
+                .resources
+                .first()
+                .and_then(|resource| resource.split_once('/'))
+                .map(|(_, sub)| sub.to_owned()),
             verb: rule.verbs.first().cloned(),
             name: rule.resource_names.first().cloned(),
             namespace: scope.map(str::to_owned),
             ..ResourceAttributes::default()
         };
         if has_access(&account, namespace, &attributes, context).await?
-            && !has_access(&nobody, namespace, &attributes, context).await?
+            && !has_access(&never_existed, namespace, &attributes, context).await?
         {
             return Ok(true);
         }

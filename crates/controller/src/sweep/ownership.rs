@@ -280,7 +280,7 @@ mod tests {
             ("another kind", with(cluster_binding(), "/roleRef/kind", json!("Role"))),
             ("a person", with(cluster_binding(), "/subjects/0/kind", json!("User"))),
             ("another account", with(cluster_binding(), "/subjects/0/name", json!("default"))),
-            ("nobody", with(cluster_binding(), "/subjects", json!([]))),
+            ("no subject", with(cluster_binding(), "/subjects", json!([]))),
         ] {
             assert!(matches!(judged::<ClusterRoleBinding>(object), Ownership::Foreign(_)), "{case}");
         }

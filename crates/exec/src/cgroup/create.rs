@@ -60,7 +60,7 @@ pub(super) fn create_group(layout: &Hierarchies, limits: &Limits, name: &str, ma
     }
     // Without any directory `kill` would not know the processes; membership alone is enough for that.
     if placed.directories.is_empty() {
-        let hierarchies = Controller::ALL.iter().filter_map(|it| layout.v1.get(it));
+        let hierarchies = Controller::ALL.iter().filter_map(|controller| layout.v1.get(controller));
         for own in hierarchies.filter_map(|hierarchy| hierarchy.own.as_deref()) {
             if placed.create_directory(own, name, made).is_ok() {
                 break;
@@ -267,10 +267,7 @@ fn write_v1(directory: &Path, controller: Controller, value: u64) -> io::Result<
 /// Thousandths of a core, and quota and period in microseconds.
 fn cpu_quota(cpu_millis: u64) -> (u64, u64, u64) {
     let millis = cpu_millis.max(MIN_CPU_MILLIS);
-    let period = match millis < 1000 {
-        true => LONG_CPU_PERIOD_MICROSECONDS,
-        false => CPU_PERIOD_MICROSECONDS,
-    };
+    let period = if millis < 1000 { LONG_CPU_PERIOD_MICROSECONDS } else { CPU_PERIOD_MICROSECONDS };
     (millis, millis * period / 1000, period)
 }
 

@@ -197,7 +197,7 @@ fn another_place_for_files_takes_all_of_them() {
     let environment = declared(&[("HOME", "/tmp/mine"), ("XDG_CACHE_HOME", "/runs/1/tmp/c"), ("A", "/tmp")]);
     let environment = environment.with_scratch(Path::new("/runs/1/tmp"));
     let entries = environment.for_request(&[]).unwrap();
-    let entries: Vec<&str> = entries.iter().map(|it| it.to_str().unwrap()).collect();
+    let entries: Vec<&str> = entries.iter().map(|entry| entry.to_str().unwrap()).collect();
     let path = format!("PATH={DEFAULT_PATH}");
     assert_eq!(
         entries,

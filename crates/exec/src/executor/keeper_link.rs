@@ -179,12 +179,12 @@ fn stage_setup(config: &Config) -> StageSetup {
 /// The layout, with file systems in memory that leave some of it to processes: files stay when the kernel kills for
 /// memory.
 fn bounded_layout(config: &Config) -> Layout {
-    let mut world = config.layout.clone();
+    let mut layout = config.layout.clone();
     if let Some(memory) = config.limits.memory_bytes {
-        world.tmp_bytes = world.tmp_bytes.min(memory / 4);
-        world.shm_bytes = world.shm_bytes.min(memory / 4);
+        layout.tmp_bytes = layout.tmp_bytes.min(memory / 4);
+        layout.shm_bytes = layout.shm_bytes.min(memory / 4);
     }
-    world
+    layout
 }
 
 impl KeeperLink {
@@ -262,9 +262,9 @@ impl KeeperLink {
         let control = self.control.as_ref().ok_or_else(broken_pipe)?;
         loop {
             wait_readable(control, END_TIMEOUT)?;
-            let told = wire::receive_json(control)?.ok_or_else(broken_pipe)?.0;
+            let reply = wire::receive_json(control)?.ok_or_else(broken_pipe)?.0;
             self.pending_replies = self.pending_replies.saturating_sub(1);
-            match told {
+            match reply {
                 _ if self.pending_replies > 0 => {}
                 KeeperReply::Done => return Ok(()),
                 KeeperReply::Failed(errno) => return Err(io::Error::from_raw_os_error(errno)),

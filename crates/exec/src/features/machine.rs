@@ -157,7 +157,7 @@ pub(super) fn detect_cgroups() -> Cgroups {
                 let (generation, _) = detail.split_once(':').unwrap_or((detail, ""));
                 Support::present(generation)
             };
-            let live = applied.iter().map(|(&layer, it)| (layer, generation(it)));
+            let live = applied.iter().map(|(&layer, applied)| (layer, generation(applied)));
             let refused = cgroup.not_applied().iter();
             let refused = refused.map(|(layer, why)| (*layer, Support::absent(why.clone())));
             let kill_file = cgroup.v2_directory().map(|path| path.join("cgroup.kill"));

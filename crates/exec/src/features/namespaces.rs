@@ -111,12 +111,12 @@ const IN_USER_NAMESPACE: [Step; 3] = [Step::Unshare(CLONE_NEWUSER), Step::Rendez
 
 /// Creating one is not enough: where AppArmor restricts them, the namespace is created and mapped, and only what a
 /// private root needs is refused in it.
-pub(super) fn probe_user(surroundings: &NamespaceSettings) -> UserNamespaces {
+pub(super) fn probe_user(settings: &NamespaceSettings) -> UserNamespaces {
     let then = [Step::Unshare(CLONE_NEWNS), Step::PrivateMounts, Step::MountTmpfs];
     match try_mapped(&then) {
         Ok(()) => UserNamespaces::Usable,
         Err(failure) => UserNamespaces::Blocked {
-            cause: surroundings.obstacle(failure.step, failure.error.raw_os_error()),
+            cause: settings.obstacle(failure.step, failure.error.raw_os_error()),
             why: describe_failure(&failure),
         },
     }
@@ -288,8 +288,8 @@ mod tests {
             (user, make, libc::EPERM, Obstacle::Unknown),
             (user, Step::MountTmpfs, libc::EINVAL, Obstacle::Unknown),
         ];
-        for (surroundings, step, errno, expected) in cases {
-            assert_eq!(surroundings.obstacle(step, Some(errno)), expected, "{surroundings:?} {step:?} {errno}");
+        for (settings, step, errno, expected) in cases {
+            assert_eq!(settings.obstacle(step, Some(errno)), expected, "{settings:?} {step:?} {errno}");
         }
     }
 

@@ -294,7 +294,7 @@ unsafe fn fork_sleeper() -> libc::pid_t {
 unsafe fn send_report(report: libc::c_int, number: i32, errno: i32) {
     let ([a, b, c, d], [e, f, g, h]) = (number.to_ne_bytes(), errno.to_ne_bytes());
     let message: Message = [a, b, c, d, e, f, g, h];
-    // SAFETY: the buffer is as long as said. A write this short to a pipe is all or nothing.
+    // SAFETY: the buffer has the given length. A write this short to a pipe is all or nothing.
     unsafe { libc::write(report, message.as_ptr().cast(), message.len()) };
 }
 

@@ -9,7 +9,7 @@ fn probing_from_many_threads_gives_one_answer() {
     let first = Features::detect();
     let threads: Vec<_> =
         (0..4).map(|_| thread::spawn(|| (0..4).map(|_| Features::detect()).collect::<Vec<_>>())).collect();
-    for features in threads.into_iter().flat_map(|it| it.join().unwrap()) {
+    for features in threads.into_iter().flat_map(|thread| thread.join().unwrap()) {
         // Not compared as a whole: the reason contains the name of a refused cgroup, which differs each time.
         assert_eq!(features.user_namespaces, first.user_namespaces);
         assert_eq!(features.namespaces, first.namespaces);
@@ -103,7 +103,7 @@ fn the_live_profile_follows_from_what_can_be_made() {
     assert_eq!(live_profile(&blocked), Profile::Container);
     assert_eq!(recommended_profile(&blocked), Profile::HostUser);
     let fixes = missing_layers(&blocked, Profile::HostUser);
-    let layers: Vec<_> = fixes.iter().map(|it| it.layer).collect();
+    let layers: Vec<_> = fixes.iter().map(|fix| fix.layer).collect();
     assert_eq!(layers, [Layer::UserNamespace]);
     let hint = fixes[0].hint.as_deref().unwrap();
     assert!(hint.contains("apparmor_restrict_unprivileged_userns=0"), "{hint}");
@@ -148,7 +148,7 @@ fn landlock_hints_tell_the_kernel_that_helps() {
         let features = Features { landlock, ..workstation() };
         missing_layers(&features, Profile::Container)
             .into_iter()
-            .map(|it| format!("{}: {}", it.layer, it.hint.unwrap_or_default()))
+            .map(|missing| format!("{}: {}", missing.layer, missing.hint.unwrap_or_default()))
             .collect::<Vec<_>>()
     };
     assert_eq!(

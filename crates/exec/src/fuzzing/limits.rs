@@ -42,7 +42,7 @@ fn check_hierarchy(hierarchy: &Hierarchy) {
     };
     let below = own.strip_prefix(&hierarchy.mount);
     let below = below.expect("our own cgroup is below the mount");
-    assert!(below.components().all(|it| matches!(it, Component::Normal(_))), "{below:?}");
+    assert!(below.components().all(|component| matches!(component, Component::Normal(_))), "{below:?}");
     assert_eq!(chain.first(), Some(&own.as_path()));
     assert_eq!(chain.last(), Some(&hierarchy.mount.as_path()));
     assert_eq!(chain.len(), below.components().count() + 1);
@@ -77,10 +77,10 @@ pub fn cgroup_events(data: &[u8]) {
         text.lines().filter(|line| !line.starts_with("oom_kill ")).map(|line| format!("{line}\n")).collect();
     assert_eq!(parse_oom_kills(&others), 0);
     for count in [0, 7, u64::MAX] {
-        let told = format!("{others}oom_kill {count}\noom_group_kill 1\n{others}");
-        assert_eq!(parse_oom_kills(&told), count);
+        let events = format!("{others}oom_kill {count}\noom_group_kill 1\n{others}");
+        assert_eq!(parse_oom_kills(&events), count);
     }
-    let written = |count: u64| text.lines().any(|it| it.contains(&count.to_string()));
+    let written = |count: u64| text.lines().any(|line| line.contains(&count.to_string()));
     let count = parse_oom_kills(&text);
     assert!(count == 0 || written(count), "{count}");
 }
@@ -116,6 +116,6 @@ pub fn cgroup_name(data: &[u8]) {
         let of_owner = |name: &str| name.split('-').take(4).collect::<Vec<_>>().join("-");
         assert_eq!(of_owner(&text), of_owner(&same));
         let count = text.split('-').nth(4).unwrap_or_default();
-        assert_eq!(count.parse::<u64>().map(|it| it.to_string()).as_deref(), Ok(count));
+        assert_eq!(count.parse::<u64>().map(|number| number.to_string()).as_deref(), Ok(count));
     }
 }

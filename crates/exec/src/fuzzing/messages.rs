@@ -151,7 +151,7 @@ pub fn control_stream(data: &[u8]) {
         let expected = expected_message(&mut stream);
         let goes_on = matches!(expected, Expected::Message(_));
         let received = wire::receive_json::<Value>(&theirs);
-        assert_same(received.map(|it| it.map(|(value, _)| value)), expected);
+        assert_same(received.map(|received| received.map(|(value, _)| value)), expected);
         if !goes_on {
             return;
         }

@@ -190,7 +190,7 @@ fn to_path(bytes: &[u8]) -> &Path {
 
 fn names(directory: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).expect("it is ours");
-    entries.flatten().map(|it| it.file_name().into()).collect()
+    entries.flatten().map(|entry| entry.file_name().into()).collect()
 }
 
 /// Everything below `base`, each with its type and permissions.

@@ -36,7 +36,7 @@ const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 const STAGING_MOUNT: &str = "/proc";
 
 pub(super) fn build_root(
-    world: &Layout,
+    layout: &Layout,
     lower: Option<OwnedFd>,
     binds: &[(&Bind, OwnedFd)],
     own_pids: bool,
@@ -45,7 +45,7 @@ pub(super) fn build_root(
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step("make mounts private")?;
     // Everything from the old root is cloned as a detached tree before we leave it…
-    let system = match &world.root {
+    let system = match &layout.root {
         RootView::HostSystem => system_trees()?,
         RootView::Directory(_) => Vec::new(),
     };
@@ -54,7 +54,7 @@ pub(super) fn build_root(
         .map(|path| clone_tree(Path::new(&path)).step(format!("bind {path}")).map(|tree| (path, tree)));
     let devices = devices.into_iter().collect::<Result<Vec<_>, _>>()?;
     let proc = new_proc(own_pids).step("mount /proc")?;
-    let base = match &world.root {
+    let base = match &layout.root {
         RootView::HostSystem => new_tmpfs(&[("size", "1m"), ("mode", "0755")]).step("mount the root")?,
         RootView::Directory(directory) => {
             let lower = lower.map_or_else(|| clone_tree(directory), Ok);
@@ -79,7 +79,7 @@ pub(super) fn build_root(
             }
         }
     }
-    write_configuration(world).step("write /etc")?;
+    write_configuration(layout).step("write /etc")?;
     // Devices stay devices: bound without `nodev`.
     for (target, tree) in &devices {
         attach(tree, Path::new(target))?;
@@ -93,8 +93,8 @@ pub(super) fn build_root(
         tolerate_existing(rustix::fs::symlink(to, name)).step(format!("link {name}"))?;
     }
     attach(&proc, Path::new("/proc"))?;
-    let inodes = world.tmp_inodes.to_string();
-    for (target, size) in [("/tmp", world.tmp_bytes), ("/dev/shm", world.shm_bytes)] {
+    let inodes = layout.tmp_inodes.to_string();
+    for (target, size) in [("/tmp", layout.tmp_bytes), ("/dev/shm", layout.shm_bytes)] {
         let size = size.to_string();
         let options = [("size", size.as_str()), ("nr_inodes", inodes.as_str()), ("mode", "1777")];
         let mount = new_tmpfs(&options).step(format!("mount {target}"))?;
@@ -223,7 +223,7 @@ fn tolerate_existing(result: rustix::io::Result<()>) -> io::Result<()> {
 }
 
 /// Accounts, name service and hosts of the sandbox, not of the host. A root from a directory has its own.
-fn write_configuration(world: &Layout) -> io::Result<()> {
+fn write_configuration(layout: &Layout) -> io::Result<()> {
     const FILES: [(&str, &str); 4] = [
         (
             "/etc/passwd",
@@ -233,7 +233,7 @@ fn write_configuration(world: &Layout) -> io::Result<()> {
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
         ("/etc/resolv.conf", ""),
     ];
-    if world.root != RootView::HostSystem {
+    if layout.root != RootView::HostSystem {
         return Ok(());
     }
     for directory in ["/etc", "/run", "/var"] {
@@ -245,7 +245,7 @@ fn write_configuration(world: &Layout) -> io::Result<()> {
         fs::write(path, contents)?;
     }
     let mut hosts = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
-    for (address, name) in &world.hosts {
+    for (address, name) in &layout.hosts {
         hosts.push_str(&format!("{address} {name}\n"));
     }
     fs::write("/etc/hosts", hosts)

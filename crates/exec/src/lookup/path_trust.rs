@@ -64,7 +64,7 @@ impl<'r> PathTrust<'r> {
 
     fn sticky_parent(&self, path: &Path) -> Option<PathBuf> {
         let parent = path.parent()?;
-        self.sticky.iter().find(|it| *it == parent).cloned()
+        self.sticky.iter().find(|directory| *directory == parent).cloned()
     }
 
     fn is_sticky_of_another(&self, stat: &Stat) -> bool {

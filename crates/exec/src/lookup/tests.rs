@@ -73,7 +73,7 @@ impl View {
 
     fn find(&self, name: &str) -> Result<ProgramKind, String> {
         let search = ["/usr/local/bin", "/usr/bin"].map(PathBuf::from);
-        said(find(self.root.as_fd(), &search, OsStr::new(name), &self.stranger()))
+        describe(find(self.root.as_fd(), &search, OsStr::new(name), &self.stranger()))
     }
 
     fn skill(&self, name: &str) -> Result<ProgramKind, String> {
@@ -82,12 +82,12 @@ impl View {
 
     fn skill_as(&self, name: &str, runner: &Runner) -> Result<ProgramKind, String> {
         let name = SkillName::parse(name).unwrap();
-        said(find_skill(self.root.as_fd(), Path::new("/usr/local/bin"), &name, runner))
+        describe(find_skill(self.root.as_fd(), Path::new("/usr/local/bin"), &name, runner))
     }
 }
 
 /// Kind or message, without the runner's number (which depends on the user who runs the tests).
-fn said(found: Result<Program, LookupError>) -> Result<ProgramKind, String> {
+fn describe(found: Result<Program, LookupError>) -> Result<ProgramKind, String> {
     match found {
         Ok(program) => {
             let flags = rustix::io::fcntl_getfd(&program.file).unwrap();
@@ -217,14 +217,14 @@ fn relative_search_directories_are_skipped() {
     let view = View::new();
     let search = ["", ".", "usr/local/bin", "../usr/local/bin"].map(PathBuf::from);
     let found = find(view.root.as_fd(), &search, OsStr::new("tool"), &view.stranger());
-    assert_eq!(said(found), refused("\"tool\" was not found"));
+    assert_eq!(describe(found), refused("\"tool\" was not found"));
 }
 
 #[test]
 fn paths_are_looked_up_within_the_root() {
     let view = View::new();
     view.link("/opt/passwd", "../../../../../../etc/passwd");
-    let at = |path: &str| said(find_at_path(view.root.as_fd(), Path::new(path), &view.stranger()));
+    let at = |path: &str| describe(find_at_path(view.root.as_fd(), Path::new(path), &view.stranger()));
     assert_eq!(at("/usr/local/bin/tool"), Ok(ProgramKind::Elf));
     assert_eq!(at("/../../usr/./local/bin//run.sh"), script("/usr/local/bin/run.sh"));
     assert_eq!(at("/opt/passwd"), refused("\"/opt/passwd\" was not found"));
@@ -239,7 +239,7 @@ fn relative_paths_stay_in_the_working_directory_and_are_elf_files() {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(view.real("/usr/local"), flags, Mode::empty()).unwrap();
     view.put("/usr/bin/late", ELF, 0o755);
-    let at = |path: &str| said(find_in_directory(directory.as_fd(), Path::new(path), &view.stranger()));
+    let at = |path: &str| describe(find_in_directory(directory.as_fd(), Path::new(path), &view.stranger()));
     assert_eq!(at("bin/tool"), Ok(ProgramKind::Elf));
     assert_eq!(at("./bin/../bin/tool"), Ok(ProgramKind::Elf));
     assert_eq!(at("../bin/late"), refused("cannot open \"../bin/late\""));
@@ -367,7 +367,7 @@ fn anything_writable_on_the_way_is_refused() {
                     writable(program, what)
                 };
                 assert_eq!(view.skill_as("far", &member), expected, "{what} {mode:o}");
-                let found = said(find_at_path(view.root.as_fd(), Path::new(program), &member));
+                let found = describe(find_at_path(view.root.as_fd(), Path::new(program), &member));
                 let expected = match content {
                     ELF => Ok(ProgramKind::Elf),
                     _ => writable(program, what),

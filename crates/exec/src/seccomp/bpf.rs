@@ -137,7 +137,7 @@ impl Rules {
                 CallRule::RefuseAlways { .. } => &[],
                 CallRule::RefuseWhen(lists) => lists,
             };
-            lists.iter().flatten().map(move |&it| (call, it))
+            lists.iter().flatten().map(move |&rule| (call, rule))
         })
     }
 

@@ -11,7 +11,7 @@ fn guarded() -> ProtectedProcesses<'static> {
 fn every_filter() -> Vec<Rules> {
     let of_commands = [Sockets::Network, Sockets::UnixOnly, Sockets::None];
     let of_ours = [OwnSockets::Unix, OwnSockets::UnixAndTcp];
-    let of_commands = of_commands.map(|it| command_rules(it, Some(guarded())));
+    let of_commands = of_commands.map(|sockets| command_rules(sockets, Some(guarded())));
     of_commands.into_iter().chain(of_ours.map(own_rules)).collect()
 }
 

@@ -133,18 +133,18 @@ impl Keeper {
         let Ok(Some((ask, descriptors))) = wire::receive_json(&self.control) else {
             return Ok(false);
         };
-        let told = match ask {
+        let reply = match ask {
             KeeperRequest::Worker => match descriptors.into_iter().next() {
                 Some(socket) => self.fork_worker(socket),
                 None => Err(io::ErrorKind::InvalidInput.into()),
             },
             KeeperRequest::Sweep => self.kill_lost_workers().and_then(|()| self.sweep()),
         };
-        let told = match told {
+        let reply = match reply {
             Ok(()) => KeeperReply::Done,
             Err(error) => KeeperReply::Failed(error.raw_os_error().unwrap_or(libc::EIO)),
         };
-        Ok(wire::send_json(&self.control, &told, &[]).is_ok())
+        Ok(wire::send_json(&self.control, &reply, &[]).is_ok())
     }
 
     fn fork_worker(&mut self, socket: OwnedFd) -> io::Result<()> {

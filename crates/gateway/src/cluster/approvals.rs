@@ -74,9 +74,9 @@ impl Approvals {
                     self.observe(object);
                 }
                 Ok(watcher::Event::Delete(object)) => {
-                    let told = self.pending.lock().sender(&object_key(&object));
-                    if let Some(told) = told {
-                        told.send_replace(ObservedApproval::Deleted(object.uid()));
+                    let sender = self.pending.lock().sender(&object_key(&object));
+                    if let Some(sender) = sender {
+                        sender.send_replace(ObservedApproval::Deleted(object.uid()));
                     }
                 }
                 Ok(watcher::Event::Init) => {}
@@ -95,9 +95,9 @@ impl Approvals {
 
     /// Passes an object to the question that waits for it. Objects of other questions are dropped.
     fn observe(&self, object: ToolApproval) {
-        let told = self.pending.lock().sender(&object_key(&object));
-        let Some(told) = told else { return };
-        told.send_if_modified(|seen| {
+        let sender = self.pending.lock().sender(&object_key(&object));
+        let Some(sender) = sender else { return };
+        sender.send_if_modified(|seen| {
             // The response to our own request may be read after a later version from the watch.
             let is_older = |before: &ToolApproval| {
                 before.uid() == object.uid() && resource_version(before) > resource_version(&object)
@@ -194,7 +194,7 @@ impl Approvals {
                 }
             }
             if seen.changed().await.is_err() {
-                return denied_answer(request, None, "nobody can be asked any more");
+                return denied_answer(request, None, "no approver can be asked any more");
             }
         }
     }
@@ -206,9 +206,9 @@ impl QuestionHandler for Approvals {
         if !rule::is_decidable(&question.run.approval, author.as_deref()) {
             tracing::warn!(
                 run = question.run.uid(),
-                "nobody is asked: the run's author may not approve, and who that is was not recorded"
+                "no approver is asked: the run's author may not approve, and was not recorded"
             );
-            let reason = "the policy of this run does not let its author approve, and nobody recorded who started it";
+            let reason = "the policy of this run does not let its author approve, and who started it was not recorded";
             return Ok(denied_answer(&question.request, None, reason));
         }
         let run = &question.run.run;
@@ -293,7 +293,10 @@ fn denied_answer(request: &ApprovalRequest, by: Option<String>, reason: &str) ->
 }
 
 fn create_error(cause: String) -> HandlerError {
-    HandlerError::Failed { message: "the question could not be put to anybody".to_owned(), cause: Some(cause.into()) }
+    HandlerError::Failed {
+        message: "the question could not be put to an approver".to_owned(),
+        cause: Some(cause.into()),
+    }
 }
 
 fn object_key(object: &ToolApproval) -> Key {
@@ -303,5 +306,5 @@ fn object_key(object: &ToolApproval) -> Key {
 /// Resource versions of one kind are increasing numbers (KEP-5504).
 fn resource_version(object: &ToolApproval) -> u64 {
     let version = object.metadata.resource_version.as_deref();
-    version.and_then(|it| it.parse().ok()).unwrap_or(0)
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }

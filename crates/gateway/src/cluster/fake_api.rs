@@ -57,7 +57,7 @@ pub(super) fn not_found() -> FakeResponse {
 
 async fn handle(mut stream: TcpStream, answer: &impl Fn(&FakeRequest) -> FakeResponse, count: &RequestCount) {
     let mut bytes = Vec::new();
-    let ends = |bytes: &[u8]| bytes.windows(4).position(|it| it == b"\r\n\r\n");
+    let ends = |bytes: &[u8]| bytes.windows(4).position(|window| window == b"\r\n\r\n");
     let head = loop {
         if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
             return;
@@ -67,7 +67,7 @@ async fn handle(mut stream: TcpStream, answer: &impl Fn(&FakeRequest) -> FakeRes
         }
     };
     let text = String::from_utf8_lossy(&bytes[..head]).to_lowercase();
-    let length = text.lines().find_map(|it| it.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
     while bytes.len() < head + length {
         if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
             return;

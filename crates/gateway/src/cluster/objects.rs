@@ -85,7 +85,7 @@ mod tests {
         let facts = RunFacts::example(|_| {});
         let made = object_meta(&facts.run, "name".to_owned());
         let owners = made.owner_references.unwrap_or_default();
-        let owners: Vec<_> = owners.iter().map(|it| (it.kind.as_str(), it.uid.as_str())).collect();
+        let owners: Vec<_> = owners.iter().map(|owner| (owner.kind.as_str(), owner.uid.as_str())).collect();
         assert_eq!(owners, [("AgentRun", facts.uid())]);
         assert_eq!(made.namespace.as_deref(), Some(facts.run.namespace.as_str()));
         let labels = made.labels.unwrap_or_default();

@@ -187,7 +187,7 @@ impl TokenAuthenticator for PodTokens {
             PodOwner::Run(uid) => Ok(uid),
             PodOwner::Undecided(why) => Err(AuthenticateError::Unavailable(format!("{why} (pod {pod})"))),
             PodOwner::NoRun(why) => Err(AuthenticateError::Invalid(format!("{why} (pod {pod})"))),
-            PodOwner::Unknown => Err(AuthenticateError::Invalid(format!("nobody knows pod {pod}"))),
+            PodOwner::Unknown => Err(AuthenticateError::Invalid(format!("there is no pod {pod}"))),
         }
     }
 }
@@ -201,12 +201,12 @@ fn parse_review(status: TokenReviewStatus) -> Result<Bearer, String> {
         return Err(format!("the API server does not know the token: {why}"));
     }
     // A server without support for audiences would accept the token of any pod.
-    if !status.audiences.unwrap_or_default().iter().any(|it| it == AUDIENCE) {
+    if !status.audiences.unwrap_or_default().iter().any(|audience| audience == AUDIENCE) {
         return Err(format!("the token is not for {AUDIENCE}"));
     }
     let user = status.user.unwrap_or_default();
     let username = user.username.unwrap_or_default();
-    let account = username.strip_prefix(SERVICE_ACCOUNT_PREFIX).and_then(|it| it.split_once(':'));
+    let account = username.strip_prefix(SERVICE_ACCOUNT_PREFIX).and_then(|account| account.split_once(':'));
     let Some((namespace, name)) = account else {
         return Err("the token is no service account's".to_owned());
     };

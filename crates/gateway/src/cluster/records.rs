@@ -88,7 +88,7 @@ enum StoreError {
     /// A record that the status counts is missing.
     #[error("the record {0} is not there, or not what was written")]
     Missing(String),
-    #[error("the run has {MAX_SEGMENTS} records, and more are not kept")]
+    #[error("the run has {MAX_SEGMENTS} records, and more are not stored")]
     TooManySegments,
     #[error("it cannot be written down")]
     Serialize(#[source] Box<dyn Error + Send + Sync>),
@@ -99,7 +99,7 @@ impl From<StoreError> for HandlerError {
         match error {
             StoreError::Conflict => Self::Conflict,
             cause => Self::Failed {
-                message: "the report could not be kept".to_owned(),
+                message: "the report could not be stored".to_owned(),
                 // In one line: the logger does not print nested causes.
                 cause: Some(error_chain(&cause).into()),
             },
@@ -119,15 +119,15 @@ impl ClusterReports {
     async fn read_run(&self, run: &RunFacts) -> Result<AgentRun, StoreError> {
         let api: Api<AgentRun> = Api::namespaced(self.client.clone(), run.run.namespace.as_str());
         let found = with_timeout("reading the run", api.get_opt(run.run.name.as_str())).await?;
-        found.filter(|it| it.uid().as_deref() == Some(run.uid())).ok_or(StoreError::Gone)
+        found.filter(|object| object.uid().as_deref() == Some(run.uid())).ok_or(StoreError::Gone)
     }
 
     /// The state of a run after `reports` reports.
     async fn load_state(&self, run: &RunFacts, reports: u64) -> Result<ReportState, StoreError> {
-        let count = |report: Option<&RunReport>| report.map_or(0, |it| it.reports);
+        let count = |report: Option<&RunReport>| report.map_or(0, |report| report.reports);
         let is_it = |report: Option<&RunReport>| u64::try_from(count(report)) == Ok(reports);
         let known = self.states.lock().remove(run.uid());
-        if let Some(known) = known.filter(|it| is_it(it.report.as_ref())) {
+        if let Some(known) = known.filter(|known| is_it(known.report.as_ref())) {
             return Ok(known);
         }
         let status = self.read_run(run).await?.status.unwrap_or_default();
@@ -142,7 +142,8 @@ impl ClusterReports {
             transcript_head: run.plan.clone(),
         };
         let segments = |read: fn(&RunReport) -> Option<i64>| standing.report.as_ref().and_then(read).unwrap_or(0);
-        let (receipts, transcripts) = (segments(|it| it.receipt_segments), segments(|it| it.transcript_segments));
+        let (receipts, transcripts) =
+            (segments(|report| report.receipt_segments), segments(|report| report.transcript_segments));
         for number in (receipts - REPLAYED_RECORDS).max(0)..receipts {
             let record = self.read_record(run, RecordKind::Receipts, number).await?;
             for line in &record.spec.lines {
@@ -165,8 +166,10 @@ impl ClusterReports {
     async fn read_record(&self, run: &RunFacts, kind: RecordKind, number: i64) -> Result<RunRecord, StoreError> {
         let name = record_name(run, kind, number);
         let found = with_timeout("reading a record", self.records_api(run).get_opt(&name)).await?;
-        let is_ours = |it: &RunRecord| {
-            it.spec.run == run_reference(&run.run) && it.spec.kind == kind && i64::from(it.spec.segment) == number
+        let is_ours = |record: &RunRecord| {
+            record.spec.run == run_reference(&run.run)
+                && record.spec.kind == kind
+                && i64::from(record.spec.segment) == number
         };
         found.filter(is_ours).ok_or(StoreError::Missing(name))
     }
@@ -175,10 +178,10 @@ impl ClusterReports {
         Api::namespaced(self.client.clone(), run.run.namespace.as_str())
     }
 
-    async fn store_report(&self, run: &RunFacts, report: &Report, kept: &ReportCursor) -> Result<(), StoreError> {
-        let mut standing = self.load_state(run, kept.reports.saturating_sub(1)).await?;
+    async fn store_report(&self, run: &RunFacts, report: &Report, cursor: &ReportCursor) -> Result<(), StoreError> {
+        let mut standing = self.load_state(run, cursor.reports.saturating_sub(1)).await?;
         let before = standing.report.take();
-        let mut isolation = before.as_ref().map_or_else(Vec::new, |it| it.isolation.clone());
+        let mut isolation = before.as_ref().map_or_else(Vec::new, |before| before.isolation.clone());
         for line in &report.receipts {
             // Each line was parsed when the report was verified.
             if let Ok(receipt) = serde_json::from_str::<Receipt>(line) {
@@ -192,14 +195,14 @@ impl ClusterReports {
         }
 
         let count = |segments: &[Segment]| i64::try_from(segments.len()).unwrap_or(i64::MAX);
-        let segments_before = before.as_ref().and_then(|it| it.receipt_segments).unwrap_or(0);
+        let segments_before = before.as_ref().and_then(|before| before.receipt_segments).unwrap_or(0);
         let at = now();
         let mut next = status::build_report(
             report,
             status::ReportContext {
                 run: &run.run,
                 before: before.as_ref(),
-                cursor: kept,
+                cursor,
                 calls: &standing.calls,
                 receipt_segments: segments_before + count(&receipts),
                 transcript: &transcript,
@@ -259,9 +262,9 @@ impl ClusterReports {
         // If another gateway accepted a different report with this number, the status says so by now. Otherwise the
         // record is foreign.
         let status = self.read_run(run).await?.status.unwrap_or_default();
-        let segments = status.report.and_then(|it| match segment.kind {
-            RecordKind::Receipts => it.receipt_segments,
-            RecordKind::Transcript => it.transcript_segments,
+        let segments = status.report.and_then(|report| match segment.kind {
+            RecordKind::Receipts => report.receipt_segments,
+            RecordKind::Transcript => report.transcript_segments,
         });
         if segments.unwrap_or(0) > segment.number {
             return Err(StoreError::Conflict);
@@ -297,7 +300,7 @@ impl ClusterReports {
         let api: Api<AgentRun> = Api::namespaced(self.client.clone(), run.run.namespace.as_str());
         let patching = api.patch_status(run.run.name.as_str(), &parameters, &patch);
         let error = match with_timeout("writing the run's status", patching).await {
-            Ok(written) => return Ok(written.status.and_then(|it| it.started_at)),
+            Ok(written) => return Ok(written.status.and_then(|status| status.started_at)),
             Err(error) => error,
         };
         let StoreError::Rejected { error: refused, .. } = &error else {
@@ -308,8 +311,8 @@ impl ClusterReports {
         }
         // The API server does not say which test failed, or whether one did.
         let status = self.read_run(run).await?.status.unwrap_or_default();
-        let found = status.report.map_or(0, |it| it.reports);
-        if found == before.map_or(0, |it| it.reports) {
+        let found = status.report.map_or(0, |report| report.reports);
+        if found == before.map_or(0, |before| before.reports) {
             return Err(error);
         }
         Err(StoreError::Conflict)
@@ -333,11 +336,11 @@ impl ClusterReports {
 impl ReportStore for ClusterReports {
     async fn cursor(&self, run: &Arc<RunFacts>) -> Result<Option<ReportCursor>, HandlerError> {
         let status = self.read_run(run).await?.status.unwrap_or_default();
-        Ok(status.report.map(|it| status::read_cursor(&it, &run.plan)))
+        Ok(status.report.map(|report| status::read_cursor(&report, &run.plan)))
     }
 
-    async fn store(&self, run: &Arc<RunFacts>, report: Report, kept: &ReportCursor) -> Result<(), HandlerError> {
-        let taken = Self::store_report(self, run, &report, kept).await;
+    async fn store(&self, run: &Arc<RunFacts>, report: Report, cursor: &ReportCursor) -> Result<(), HandlerError> {
+        let taken = Self::store_report(self, run, &report, cursor).await;
         self.metrics.count_report(match &taken {
             Ok(()) => ReportResult::Stored,
             Err(StoreError::Conflict) => ReportResult::Conflict,
@@ -357,11 +360,11 @@ pub fn record_name(run: &RunFacts, kind: RecordKind, number: i64) -> String {
 }
 
 fn receipt_segments(run: &RunFacts, report: &Report, before: Option<&RunReport>) -> Result<Vec<Segment>, StoreError> {
-    let head = before.and_then(|it| it.receipts_head.clone());
+    let head = before.and_then(|before| before.receipts_head.clone());
     let place = SegmentPosition {
         kind: RecordKind::Receipts,
-        segments: before.and_then(|it| it.receipt_segments).unwrap_or(0),
-        lines: before.and_then(|it| it.receipts).unwrap_or(0),
+        segments: before.and_then(|before| before.receipt_segments).unwrap_or(0),
+        lines: before.and_then(|before| before.receipts).unwrap_or(0),
         head: head.unwrap_or_else(|| run.plan.clone()),
     };
     segments::split_receipts(place, &report.receipts).map_err(|error| StoreError::Serialize(Box::new(error)))
@@ -373,16 +376,13 @@ fn transcript_segments(
     before: Option<&RunReport>,
     standing: &ReportState,
 ) -> Result<TranscriptSegments, StoreError> {
-    let kept = before.and_then(|it| it.transcript_bytes).unwrap_or(0);
-    let room = run.transcript_bytes.saturating_sub(u64::try_from(kept).unwrap_or(0));
+    let stored = before.and_then(|before| before.transcript_bytes).unwrap_or(0);
+    let room = run.transcript_bytes.saturating_sub(u64::try_from(stored).unwrap_or(0));
     // Lines after a cut would look as if nothing were missing before them.
-    let lines = match before.is_some_and(|it| it.transcript_cut) {
-        true => &[][..],
-        false => &report.transcript,
-    };
+    let lines = if before.is_some_and(|before| before.transcript_cut) { &[][..] } else { &report.transcript };
     let place = SegmentPosition {
         kind: RecordKind::Transcript,
-        segments: before.and_then(|it| it.transcript_segments).unwrap_or(0),
+        segments: before.and_then(|before| before.transcript_segments).unwrap_or(0),
         lines: standing.transcript_lines,
         head: standing.transcript_head.clone(),
     };

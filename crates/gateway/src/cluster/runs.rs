@@ -118,7 +118,6 @@ enum PlanState {
     Mismatch,
 }
 
-/// The owner of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PodOwner {
     /// This run, which is served.
@@ -183,7 +182,6 @@ impl RunCache {
         self.index.lock().runs.get(uid)?.author.clone()
     }
 
-    /// The owner of a pod of this namespace.
     pub(super) fn pod_owner(&self, namespace: &str, pod: &str) -> PodOwner {
         let index = self.index.lock();
         if let Some(uid) = index.pods.get(pod)
@@ -214,9 +212,10 @@ impl RunCache {
             return ClaimCheck::Known;
         }
         let is_of_a_run = Stem::from_account(account).is_some_and(|stem| !index.ended.contains(&stem.uid));
-        match is_of_a_run || !self.is_ready() || index.has_run_without_pod(namespace) {
-            true => ClaimCheck::Possible,
-            false => ClaimCheck::Impossible,
+        if is_of_a_run || !self.is_ready() || index.has_run_without_pod(namespace) {
+            ClaimCheck::Possible
+        } else {
+            ClaimCheck::Impossible
         }
     }
 
@@ -277,12 +276,12 @@ impl RunCache {
             plan: PlanState::NotFetched,
             finished: false,
         });
-        run.finished = status.report.is_some_and(|it| it.finished);
+        run.finished = status.report.is_some_and(|report| report.finished);
         let finished = run.finished;
         // An empty name is no author: it would differ from every approver.
         let author = seen.annotations().get(annotation::CREATED_BY);
-        run.author = author.filter(|it| !it.trim().is_empty()).cloned();
-        let pod = status.pod_uid.map(|it| it.as_str().to_owned());
+        run.author = author.filter(|author| !author.trim().is_empty()).cloned();
+        let pod = status.pod_uid.map(|pod_uid| pod_uid.as_str().to_owned());
         match (&run.pod, &pod) {
             (None, _) => run.pod = pod.clone(),
             (Some(first), Some(now)) if first != now => {

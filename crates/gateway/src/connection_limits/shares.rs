@@ -43,8 +43,8 @@ impl Shares {
     /// Returns which of them exceeds its share.
     pub fn take(&mut self, namespace: &str, run: &str, free: usize) -> Result<Share, ShareExceeded> {
         let known = self.namespaces.get(namespace);
-        let of_namespace = known.map_or(0, |it| it.held);
-        let of_run = known.and_then(|it| it.runs.get(run)).copied();
+        let of_namespace = known.map_or(0, |known| known.held);
+        let of_run = known.and_then(|known| known.runs.get(run)).copied();
         if free == 0 || of_namespace >= free.max(MINIMUM_SHARE) {
             return Err(ShareExceeded::Namespace);
         }
@@ -85,7 +85,7 @@ impl Shares {
 
     #[cfg(test)]
     pub(super) fn of_namespace(&self, namespace: &str) -> usize {
-        self.namespaces.get(namespace).map_or(0, |it| it.held)
+        self.namespaces.get(namespace).map_or(0, |namespace| namespace.held)
     }
 }
 

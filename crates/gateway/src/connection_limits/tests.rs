@@ -68,7 +68,7 @@ fn clients_without_a_credential_do_not_exhaust_the_limits_of_others() {
     let mut bridge = admission.acquire(address(1)).unwrap();
     bridge.authenticate("team", "run").unwrap();
     // A hundred addresses that hold as much as they can.
-    let hostile: Vec<_> = (10..110).flat_map(|it| hold(&admission, address(it))).collect();
+    let hostile: Vec<_> = (10..110).flat_map(|number| hold(&admission, address(number))).collect();
     assert_eq!(hostile.len(), LIMITS.connections / 2);
     assert_eq!(admission.acquire(address(200)).map(drop), Err(Reason::Unauthenticated));
     // A connected run can open further connections.
@@ -206,15 +206,15 @@ proptest! {
             match act {
                 Act::Connect { peer } => {
                     let before = (admission.open(), admission.state.lock().anonymous);
-                    let known = held.iter().any(|it| {
-                        it.peer == address(peer) && matches!(it.state, SlotState::Authenticated(_))
+                    let known = held.iter().any(|slot| {
+                        slot.peer == address(peer) && matches!(slot.state, SlotState::Authenticated(_))
                     });
-                    let of_peer = held.iter().filter(|it| it.peer == address(peer)).count();
+                    let of_peer = held.iter().filter(|slot| slot.peer == address(peer)).count();
                     let of_namespace = {
                         let state = admission.state.lock();
-                        let known = address(peer).and_then(|it| state.peers.get(&it));
-                        let charged = known.and_then(|it| it.charged_run.as_ref());
-                        charged.map_or(0, |it| state.shares.of_namespace(&it.namespace))
+                        let known = address(peer).and_then(|address| state.peers.get(&address));
+                        let charged = known.and_then(|peer| peer.charged_run.as_ref());
+                        charged.map_or(0, |charged_run| state.shares.of_namespace(&charged_run.namespace))
                     };
                     match admission.acquire(address(peer)) {
                         Ok(permit) => {
@@ -249,16 +249,16 @@ proptest! {
             }
             prop_assert!(admission.open() <= connections);
             prop_assert_eq!(admission.open(), held.len());
-            let shown = |it: &&ConnectionSlot| matches!(it.state, SlotState::Authenticated(_));
+            let shown = |slot: &&ConnectionSlot| matches!(slot.state, SlotState::Authenticated(_));
             let authenticated = held.iter().filter(shown).count();
             prop_assert_eq!(admission.unauthenticated(), held.len() - authenticated);
-            let strangers = held.iter().filter(|it| it.state == SlotState::Anonymous).count();
+            let strangers = held.iter().filter(|slot| slot.state == SlotState::Anonymous).count();
             prop_assert_eq!(admission.state.lock().shares.held(), held.len() - strangers);
             for peer in 0..6 {
-                let of_peer = held.iter().filter(|it| it.peer == address(peer));
+                let of_peer = held.iter().filter(|slot| slot.peer == address(peer));
                 prop_assert!(of_peer.count() <= limits.per_peer);
-                let unknown = held.iter().filter(|it| {
-                    it.peer == address(peer) && it.state == SlotState::Anonymous
+                let unknown = held.iter().filter(|slot| {
+                    slot.peer == address(peer) && slot.state == SlotState::Anonymous
                 });
                 prop_assert!(unknown.count() <= limits.unauthenticated_per_peer);
             }

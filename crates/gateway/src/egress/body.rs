@@ -76,7 +76,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> BodyForwarder<'_, R, W> {
         loop {
             let line = self.read_line(MAX_SIZE_DIGITS + 2).await?;
             let digits = str::from_utf8(&line).map_err(|_| BodyError::Malformed)?;
-            let plain = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_hexdigit());
+            let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
             if !plain {
                 return Err(BodyError::Malformed);
             }

@@ -132,7 +132,6 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
     }
 }
 
-/// The response for a refusal.
 pub fn refusal_response(reason: Reason) -> Vec<u8> {
     let status = reason.status();
     let words = match status {
@@ -177,8 +176,8 @@ mod tests {
             assert_eq!(head.status, reason.status());
             let body = (answer.len() - end) as u64;
             assert_eq!(head.framing, Some(Framing::Length(body)));
-            let told = String::from_utf8_lossy(&answer).contains(reason.as_str());
-            assert_eq!(told && head.status != 407, head.status != 407, "{reason:?}");
+            let names_reason = String::from_utf8_lossy(&answer).contains(reason.as_str());
+            assert_eq!(names_reason && head.status != 407, head.status != 407, "{reason:?}");
         }
     }
 

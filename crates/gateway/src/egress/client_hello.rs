@@ -46,12 +46,12 @@ pub struct MalformedTls;
 pub fn may_be_tls(bytes: &[u8]) -> bool {
     let kind = bytes.first();
     let major = bytes.get(1);
-    kind.is_none_or(|it| CONTENT_TYPES.contains(it)) && major.is_none_or(|it| *it == MAJOR_VERSION)
+    kind.is_none_or(|kind| CONTENT_TYPES.contains(kind)) && major.is_none_or(|major| *major == MAJOR_VERSION)
 }
 
 /// The same for a handshake record.
 fn may_be_handshake(bytes: &[u8]) -> bool {
-    may_be_tls(bytes) && bytes.first().is_none_or(|it| *it == HANDSHAKE)
+    may_be_tls(bytes) && bytes.first().is_none_or(|byte| *byte == HANDSHAKE)
 }
 
 /// Parses the first bytes of a connection.

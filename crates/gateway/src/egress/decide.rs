@@ -45,7 +45,7 @@ impl<O: NetworkAccess> Gateway<O> {
         permit: &mut ConnectionSlot,
     ) -> Result<AllowedRequest<O::Stream>, Refusal> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(u64::MAX, |it| it.as_secs());
+        let now = now.map_or(u64::MAX, |since_epoch| since_epoch.as_secs());
         let keys = Arc::clone(&self.keys.read());
         let claims = authenticate::authenticate(&keys, &head.fields, now).map_err(Refusal::from_reason)?;
         let Claims { run, name, expires } = claims;

@@ -57,7 +57,7 @@ impl OutgoingRequest {
         let mut out = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", target.authority()).into_bytes();
         write_fields(&mut out, &head.fields);
         // A request without any framing has no body, but an explicit length of zero is forwarded.
-        let says = |it: &(&str, &[u8])| it.0.eq_ignore_ascii_case("content-length");
+        let says = |field: &(&str, &[u8])| field.0.eq_ignore_ascii_case("content-length");
         match head.framing {
             Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             Framing::Length(length) if head.fields.iter().any(says) => {
@@ -66,12 +66,12 @@ impl OutgoingRequest {
             Framing::Length(_) => {}
         }
         out.extend_from_slice(b"Connection: close\r\n\r\n");
-        let listed = |wanted: &str| list_items(&head.fields, "connection").any(|it| it == wanted);
-        let proxy_closes = list_items(&head.fields, "proxy-connection").any(|it| it == "close");
+        let listed = |wanted: &str| list_items(&head.fields, "connection").any(|item| item == wanted);
+        let proxy_closes = list_items(&head.fields, "proxy-connection").any(|item| item == "close");
         Self {
             head: out,
             framing: head.framing,
-            expects_continue: list_items(&head.fields, "expect").any(|it| it == "100-continue"),
+            expects_continue: list_items(&head.fields, "expect").any(|item| item == "100-continue"),
             is_head: method == "HEAD",
             version: head.version,
             keep_alive: head.version == Version::Http11 && !listed("close") && !proxy_closes,
@@ -283,7 +283,7 @@ fn write_fields(out: &mut Vec<u8>, fields: &Fields<'_>) {
 
 /// The items of a list field, in lower case.
 fn list_items<'a>(fields: &'a Fields<'_>, name: &'a str) -> impl Iterator<Item = String> + 'a {
-    let of_name = fields.iter().filter(move |(it, _)| it.eq_ignore_ascii_case(name));
+    let of_name = fields.iter().filter(move |(field, _)| field.eq_ignore_ascii_case(name));
     let words = of_name.flat_map(|(_, value)| value.split(|byte| *byte == b','));
     words.map(|word| String::from_utf8_lossy(word.trim_ascii()).to_ascii_lowercase())
 }

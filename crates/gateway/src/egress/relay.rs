@@ -27,16 +27,16 @@ thread_local! {
 
 /// A buffer of full length.
 fn take_buffer() -> Vec<u8> {
-    let kept = BUFFERS.with_borrow_mut(Vec::pop);
-    kept.unwrap_or_else(|| vec![0; BUFFER_BYTES])
+    let pooled = BUFFERS.with_borrow_mut(Vec::pop);
+    pooled.unwrap_or_else(|| vec![0; BUFFER_BYTES])
 }
 
 fn return_buffer(buffer: Vec<u8>) {
     // A buffer of the inspector is smaller and not pooled.
     if buffer.len() == BUFFER_BYTES {
-        BUFFERS.with_borrow_mut(|kept| {
-            if kept.len() < MAX_POOLED_BUFFERS {
-                kept.push(buffer);
+        BUFFERS.with_borrow_mut(|pool| {
+            if pool.len() < MAX_POOLED_BUFFERS {
+                pool.push(buffer);
             }
         });
     }
@@ -107,7 +107,7 @@ impl RelayHalf {
             Some(inspector) => inspector.push(bytes)?,
             None => bytes.to_vec(),
         };
-        if inspecting.as_ref().is_some_and(|it| it.is_done()) {
+        if inspecting.as_ref().is_some_and(|inspector| inspector.is_done()) {
             *inspecting = None;
         }
         let length = passed.len();

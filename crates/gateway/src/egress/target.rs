@@ -102,7 +102,7 @@ impl Target {
 
 /// The part of an invalid target that may be logged: no path, query, user name or password.
 pub(crate) fn loggable_target(target: &str) -> String {
-    let after_scheme = target.split_once("://").map_or(target, |it| it.1);
+    let after_scheme = target.split_once("://").map_or(target, |(_, rest)| rest);
     let end = after_scheme.find(['/', '?', '#', '\\']);
     let authority = &after_scheme[..end.unwrap_or(after_scheme.len())];
     let host = authority.rsplit('@').next().unwrap_or_default();

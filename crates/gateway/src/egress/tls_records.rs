@@ -111,13 +111,14 @@ impl ServerHello {
                 }
                 _ => return ServerAnswer::Other,
             }
-            if self.message.first().is_some_and(|it| *it != SERVER_HELLO) {
+            if self.message.first().is_some_and(|kind| *kind != SERVER_HELLO) {
                 return ServerAnswer::Other;
             }
             if self.message.len() == RANDOM_END {
-                return match self.message.ends_with(&RETRY_RANDOM) {
-                    true => ServerAnswer::HelloRetryRequest,
-                    false => ServerAnswer::Other,
+                return if self.message.ends_with(&RETRY_RANDOM) {
+                    ServerAnswer::HelloRetryRequest
+                } else {
+                    ServerAnswer::Other
                 };
             }
         }

@@ -151,12 +151,12 @@ mod tests {
 
     #[test]
     fn every_reason_has_a_word_of_its_own_and_all_of_credentials_one_text() {
-        let words: BTreeSet<_> = Reason::ALL.iter().map(|it| it.as_str()).collect();
+        let words: BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
         assert_eq!(words.len(), Reason::ALL.len());
-        let plain = |word: &&str| word.bytes().all(|it| it.is_ascii_lowercase() || it == b'-');
+        let plain = |word: &&str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
         assert!(words.iter().all(plain), "{words:?}");
-        let of_credentials = Reason::ALL.iter().filter(|it| it.status() == 407);
-        let texts: BTreeSet<_> = of_credentials.map(|it| it.text()).collect();
+        let of_credentials = Reason::ALL.iter().filter(|reason| reason.status() == 407);
+        let texts: BTreeSet<_> = of_credentials.map(|reason| reason.text()).collect();
         assert_eq!(texts.len(), 1);
     }
 }

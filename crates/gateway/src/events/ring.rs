@@ -58,7 +58,7 @@ impl EventLog {
         outcome: EventKind,
     ) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let at_milliseconds = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+        let at_milliseconds = now.map_or(0, |since_epoch| u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX));
         let mut ring = self.ring.lock();
         ring.newest += 1;
         let sequence = ring.newest;
@@ -140,7 +140,7 @@ mod tests {
     use super::super::Reason;
     use super::*;
 
-    fn tell(events: &EventLog, connection: u64) {
+    fn emit_refused(events: &EventLog, connection: u64) {
         let outcome = EventKind::Refused { reason: Reason::NotInPlan, detail: None };
         events.emit(connection, None, None, outcome);
     }
@@ -158,13 +158,13 @@ mod tests {
         let events = EventLog::new(3);
         let mut from_start = events.subscribe(1);
         for connection in 1..=2 {
-            tell(&events, connection);
+            emit_refused(&events, connection);
         }
         assert_eq!(read(&mut from_start), [Ok(1), Ok(2)]);
         let mut new_only = events.subscribe(events.next_sequence());
         assert_eq!(read(&mut new_only), []);
         for connection in 3..=6 {
-            tell(&events, connection);
+            emit_refused(&events, connection);
         }
         let gap = |count, next| Err(MissedEvents { count, next });
         assert_eq!(read(&mut from_start), [gap(1, 4), Ok(4), Ok(5), Ok(6)]);
@@ -192,12 +192,12 @@ mod tests {
     async fn a_watcher_waits_for_the_next() {
         let events = EventLog::new(3);
         let mut watcher = events.subscribe(1);
-        let told = tokio::spawn({
+        let emitting = tokio::spawn({
             let events = Arc::clone(&events);
-            async move { tell(&events, 7) }
+            async move { emit_refused(&events, 7) }
         });
         let event = watcher.next().await.unwrap();
-        told.await.unwrap();
+        emitting.await.unwrap();
         assert_eq!((event.sequence, event.connection), (1, 7));
     }
 

@@ -56,7 +56,7 @@ fn list_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|it| it == "json") {
+        if path.extension().is_some_and(|extension| extension == "json") {
             ensure!(files.len() < MAX_RUNS, "it has more than {MAX_RUNS} plans");
             files.push(path);
         }

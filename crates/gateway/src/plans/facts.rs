@@ -76,7 +76,7 @@ impl RunFacts {
     /// The part that acts: the agent, the bridge, or the sidecar of a pack.
     pub fn part(&self, actor: Actor, pack: Option<&str>) -> Option<&str> {
         let is_it = |part: &&PartFact| part.actor == actor && (actor != Actor::Skill || part.pack.as_deref() == pack);
-        self.parts.iter().find(is_it).map(|it| it.name.as_str())
+        self.parts.iter().find(is_it).map(|part| part.name.as_str())
     }
 
     /// The gate of a tool, if the plan has it.

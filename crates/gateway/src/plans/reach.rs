@@ -45,10 +45,10 @@ impl AllowList {
         if listed.len() > MAX_RULES {
             return Err(PlanError::TooManyRules(credential.name.clone()));
         }
-        let read = listed.iter().map(|it| {
-            Destination::parse(&it.host, it.port).map_err(|error| PlanError::Destination {
+        let read = listed.iter().map(|destination| {
+            Destination::parse(&destination.host, destination.port).map_err(|error| PlanError::Destination {
                 credential: credential.name.clone(),
-                host: it.host.chars().take(80).collect(),
+                host: destination.host.chars().take(80).collect(),
                 error,
             })
         });
@@ -65,9 +65,9 @@ impl AllowList {
         if host.is_metadata() {
             return Err(Reason::Metadata);
         }
-        let mut listed = self.destinations.iter().filter(|it| it.allows(host, port));
+        let mut listed = self.destinations.iter().filter(|destination| destination.allows(host, port));
         // An exact rule comes before a wildcard.
-        let exact = listed.clone().find(|it| matches!(it.hosts, HostSet::Exact(_)));
+        let exact = listed.clone().find(|destination| matches!(destination.hosts, HostSet::Exact(_)));
         if let Some(rule) = exact {
             return Ok(AllowedTarget { rule: rule.to_string(), scope: address_scope(host) });
         }
@@ -114,9 +114,9 @@ impl AllowList {
     ) -> bool {
         let listed = || {
             let host = Host::Address(address);
-            let exact = |it: &&Destination| matches!(it.hosts, HostSet::Exact(_));
+            let exact = |destination: &&Destination| matches!(destination.hosts, HostSet::Exact(_));
             let mut exact = self.destinations.iter().filter(exact);
-            exact.any(|it| it.allows(&host, port))
+            exact.any(|destination| destination.allows(&host, port))
         };
         match range {
             AddressRange::Public => true,

@@ -28,7 +28,7 @@ fn rules(public: bool, hosts: &[&str]) -> AllowList {
 
 fn permitted(rules: &AllowList, host: &str, port: u16) -> Result<(String, AddressScope), Reason> {
     let host = Host::parse(host).unwrap();
-    rules.check_target(&host, port).map(|it| (it.rule, it.scope))
+    rules.check_target(&host, port).map(|matched| (matched.rule, matched.scope))
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn public_means_public_and_metadata_never_opens() {
 fn addresses_are_checked_whole_and_by_scope() {
     let list = rules(false, &["10.0.0.7 443", "git.example.com"]);
     let check = |scope, texts: &[&str], loopback| {
-        let addresses: Vec<IpAddr> = texts.iter().map(|it| it.parse().unwrap()).collect();
+        let addresses: Vec<IpAddr> = texts.iter().map(|text| text.parse().unwrap()).collect();
         list.check_addresses(scope, 443, &addresses, loopback)
             .map_err(|(reason, address)| (reason, address.to_string()))
     };
@@ -133,7 +133,7 @@ fn plans_that_cannot_be_held_to_are_refused() {
     let add = |credentials: &[GatewayCredential]| plans.add_credentials("r", credentials);
     let twice = [credential("a", false, &[]), credential("a", true, &[])];
     assert_eq!(add(&twice), Err(PlanError::DuplicateCredential("a".into())));
-    let many: Vec<String> = (0..=MAX_RULES).map(|it| format!("h{it}.example")).collect();
+    let many: Vec<String> = (0..=MAX_RULES).map(|number| format!("h{number}.example")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     assert_eq!(add(&[credential("a", false, &many)]), Err(PlanError::TooManyRules("a".into())));
     for host in ["127.1", "*", "a/b", "fe80::1%eth0", "0x7f000001"] {

@@ -40,7 +40,7 @@ impl BodyBudget {
     pub(super) async fn take(self: &Arc<Self>, run: &Run, bytes: Option<u64>) -> Result<BodyReservation, AcquireError> {
         let of_run = Arc::clone(&run.state.bodies).acquire_owned().await?;
         let namespace = run.namespace();
-        let bytes = bytes.and_then(|it| usize::try_from(it).ok()).unwrap_or(MAX_REQUEST).min(MAX_REQUEST);
+        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(MAX_REQUEST).min(MAX_REQUEST);
         loop {
             // Made before the look: it is woken by whatever is given back from here on.
             let freed = self.freed.notified();
@@ -156,7 +156,7 @@ mod tests {
                 held.take(["a", "b"][round * step / 3 % 2], bytes);
                 assert!(held.all + MAX_REQUEST <= MAX_BODY_BYTES, "{held:?}");
                 let namespace = ["b", "a"][round % 2];
-                if round % 5 == 0 && held.namespaces.get(namespace).is_some_and(|it| *it >= MIB) {
+                if round % 5 == 0 && held.namespaces.get(namespace).is_some_and(|bytes| *bytes >= MIB) {
                     held.give_back(namespace, MIB);
                 }
             }

@@ -123,7 +123,7 @@ pub(crate) async fn serve<C>(
         run = owned => run,
     };
     let Some(run) = run else {
-        tracing::debug!(connection, "nobody has shown whose connection it is");
+        tracing::debug!(connection, "the connection ended without a valid token");
         return;
     };
     tokio::select! {

@@ -38,7 +38,7 @@ impl CredentialTokens {
 impl TokenAuthenticator for CredentialTokens {
     async fn authenticate(&self, token: &str) -> Result<String, AuthenticateError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(u64::MAX, |it| it.as_secs());
+        let now = now.map_or(u64::MAX, |since_epoch| since_epoch.as_secs());
         self.verify(token, now)
     }
 }

@@ -29,7 +29,7 @@ impl QuestionHandler for NoApprover {
             action: question.request.action,
             decision: Decision::Denied,
             by: None,
-            reason: Some("nobody can be asked here, so the answer is no".to_owned()),
+            reason: Some("no approver can be asked here, so the answer is no".to_owned()),
             for_the_run: false,
         })
     }

@@ -62,10 +62,10 @@ where
         }
         // The task that asked ended without an answer: the question may be asked again.
         let mut questions = run.state.questions.lock();
-        if questions.get(&name).is_some_and(|it| it.is_lost()) {
+        if questions.get(&name).is_some_and(|question| question.is_lost()) {
             questions.remove(&name);
         }
-        let message = "the question could not be put to anybody";
+        let message = "the question could not be put to an approver";
         Err(refuse(ApiRefusalCode::Failed, message))
     }
 
@@ -94,12 +94,12 @@ where
             let message = format!("a run asks at most {MAX_QUESTIONS} questions");
             return Err(refuse(ApiRefusalCode::Denied, message));
         }
-        let open = questions.values().filter(|it| it.is_open()).count();
+        let open = questions.values().filter(|question| question.is_open()).count();
         if open >= MAX_OPEN_QUESTIONS {
             let message = format!("{MAX_OPEN_QUESTIONS} questions of this run wait for an answer");
             return Err(refuse(ApiRefusalCode::Busy, message));
         }
-        let (told, verdict) = watch::channel(None);
+        let (sender, verdict) = watch::channel(None);
         let asked = AskedQuestion { digest: content, result: verdict.clone() };
         questions.insert(request.approval.clone(), asked);
         drop(questions);
@@ -110,7 +110,7 @@ where
             Question { run: Arc::clone(facts), deadline: Instant::now() + Duration::from_secs(seconds), request };
         self.emit(connection, run.uid(), EventKind::asked(&question.request, seconds));
         let (service, run) = (Arc::clone(self), Arc::clone(run));
-        tokio::spawn(async move { service.wait_for_answer(connection, run, question, told).await });
+        tokio::spawn(async move { service.wait_for_answer(connection, run, question, sender).await });
         Ok(verdict)
     }
 
@@ -121,7 +121,7 @@ where
         connection: u64,
         run: Arc<Run>,
         question: Question,
-        told: watch::Sender<QuestionResult>,
+        sender: watch::Sender<QuestionResult>,
     ) {
         let request = question.request.clone();
         let (facts, deadline) = (Arc::clone(&question.run), question.deadline);
@@ -133,24 +133,24 @@ where
             () = sleep_until(deadline) => Ok(build_answer(&request, Decision::Expired, None)),
             // The action cannot happen any more.
             () = run.state.wait_ended() => Ok(build_answer(&request, Decision::Expired, None)),
-            () = wait_abandoned(&told) => Ok(build_answer(&request, Decision::Expired, None)),
+            () = wait_abandoned(&sender) => Ok(build_answer(&request, Decision::Expired, None)),
             decided = async {
                 if has_no_approver {
-                    let reason = "the policy of this run names nobody who may approve";
+                    let reason = "the policy of this run names no approver";
                     return Ok(build_answer(&request, Decision::Denied, Some(reason)));
                 }
                 self.api.question_handler.ask(question).await
-            } => decided.map(|it| check_answer(&request, &facts, it)),
+            } => decided.map(|decided| check_answer(&request, &facts, decided)),
         };
         match verdict {
             Ok(answer) => {
                 self.emit(connection, run.uid(), EventKind::answered(&answer));
-                told.send_replace(Some(Ok(answer)));
+                sender.send_replace(Some(Ok(answer)));
             }
             Err(unable) => {
                 // The question was not asked, or its state is unknown: it may be asked again.
                 run.state.questions.lock().remove(&request.approval);
-                told.send_replace(Some(Err(unable.into())));
+                sender.send_replace(Some(Err(unable.into())));
             }
         }
     }
@@ -158,12 +158,12 @@ where
 
 /// Resolves when no request has waited for the answer for a while: the run has given the question up, and approvers
 /// must not be asked in vain. A bridge that lost its connection is back long before.
-async fn wait_abandoned(told: &watch::Sender<QuestionResult>) {
+async fn wait_abandoned(sender: &watch::Sender<QuestionResult>) {
     let mut alone_since = None;
     loop {
         sleep(ABANDON_TIMEOUT / 3).await;
         // The question itself holds one receiver.
-        if told.receiver_count() > 1 {
+        if sender.receiver_count() > 1 {
             alone_since = None;
             continue;
         }
@@ -212,7 +212,7 @@ fn check_answer(request: &ApprovalRequest, facts: &RunFacts, given: ApprovalAnsw
     let yes = given.decision == Decision::Approved;
     ApprovalAnswer {
         by: given.by.as_deref().map(to_receipt_text),
-        reason: given.reason.map(|it| it.chars().take(SHORT_TEXT).collect()),
+        reason: given.reason.map(|reason| reason.chars().take(SHORT_TEXT).collect()),
         for_the_run: given.for_the_run && yes && facts.approval.run_scope,
         ..given
     }

@@ -37,29 +37,29 @@ pub(crate) enum ReportStep {
 /// # Errors
 ///
 /// Returns a refusal if it does not follow.
-pub(crate) fn check_report(kept: &ReportCursor, report: &Report) -> Result<ReportStep, ApiRefusal> {
+pub(crate) fn check_report(cursor: &ReportCursor, report: &Report) -> Result<ReportStep, ApiRefusal> {
     let broken = |message: String| refuse(ApiRefusalCode::Chain, message);
     let own = digest(REPORT_DOMAIN, report).map_err(|_| {
         let message = "the report has numbers in it that cannot be written down";
         refuse(ApiRefusalCode::Request, message)
     })?;
-    if report.number.checked_add(1) == Some(kept.reports) && kept.last.as_ref() == Some(&own) {
+    if report.number.checked_add(1) == Some(cursor.reports) && cursor.last.as_ref() == Some(&own) {
         return Ok(ReportStep::Duplicate);
     }
-    if kept.has_ended() {
+    if cursor.has_ended() {
         return Err(broken("the run has reported how it ended".to_owned()));
     }
-    if report.number != kept.reports {
-        let (expected, found) = (kept.reports, report.number);
+    if report.number != cursor.reports {
+        let (expected, found) = (cursor.reports, report.number);
         let message = format!("this is report {found}, and {expected} was expected");
         return Err(broken(message));
     }
-    if report.first_receipt != kept.receipts {
-        let (expected, found) = (kept.receipts, report.first_receipt);
+    if report.first_receipt != cursor.receipts {
+        let (expected, found) = (cursor.receipts, report.first_receipt);
         let message = format!("the first receipt is number {found}, and {expected} was expected");
         return Err(broken(message));
     }
-    let mut verifier = Verifier::resume(kept.receipts, kept.head.clone());
+    let mut verifier = Verifier::resume(cursor.receipts, cursor.head.clone());
     let mut receipts = Vec::with_capacity(report.receipts.len());
     for text in &report.receipts {
         let number = verifier.lines();
@@ -70,14 +70,14 @@ pub(crate) fn check_report(kept: &ReportCursor, report: &Report) -> Result<Repor
         let message = "the receipts do not lead to the hash that the report has for them";
         return Err(broken(message.to_owned()));
     }
-    let kept = ReportCursor {
-        reports: kept.reports + 1,
+    let cursor = ReportCursor {
+        reports: cursor.reports + 1,
         last: Some(own),
         receipts: verifier.lines(),
         head: verifier.head().clone(),
         phase: Some(report.phase),
     };
-    Ok(ReportStep::Next { cursor: kept, receipts })
+    Ok(ReportStep::Next { cursor, receipts })
 }
 
 impl<I, D, R: ReportStore, S> Service<I, D, R, S>
@@ -100,7 +100,7 @@ where
         });
         match timeout(HANDLER_TIMEOUT, taking).await {
             Ok(Ok(taken)) => taken,
-            Ok(Err(_)) => Err(refuse(ApiRefusalCode::Failed, "the report could not be kept")),
+            Ok(Err(_)) => Err(refuse(ApiRefusalCode::Failed, "the report could not be stored")),
             Err(_) => Err(timeout_refusal()),
         }
     }
@@ -116,21 +116,21 @@ where
         }
         let (phase, ending) = (report.phase, report.ending.as_ref().map(AgentEnd::kind));
         let mut attempt = 0;
-        let (before, kept, receipts) = loop {
+        let (before, cursor, receipts) = loop {
             attempt += 1;
             let (before, is_fresh) = match known.take() {
-                Some(kept) => (kept, false),
+                Some(cursor) => (cursor, false),
                 None => {
-                    let kept = self.api.report_store.cursor(facts).await?;
-                    let kept = kept.unwrap_or_else(|| ReportCursor::start(facts.plan.clone()));
-                    (kept, true)
+                    let cursor = self.api.report_store.cursor(facts).await?;
+                    let cursor = cursor.unwrap_or_else(|| ReportCursor::start(facts.plan.clone()));
+                    (cursor, true)
                 }
             };
             if before.has_ended() {
                 run.state.set_ended();
             }
-            let (kept, receipts) = match check_report(&before, &report) {
-                Ok(ReportStep::Next { cursor: kept, receipts }) => (kept, receipts),
+            let (cursor, receipts) = match check_report(&before, &report) {
+                Ok(ReportStep::Next { cursor, receipts }) => (cursor, receipts),
                 Ok(ReportStep::Duplicate) => {
                     let receipts = before.receipts;
                     *known = Some(before);
@@ -143,8 +143,8 @@ where
                     return Err(refusal);
                 }
             };
-            match self.api.report_store.store(facts, report.clone(), &kept).await {
-                Ok(()) => break (before, kept, receipts),
+            match self.api.report_store.store(facts, report.clone(), &cursor).await {
+                Ok(()) => break (before, cursor, receipts),
                 Err(HandlerError::Conflict) if attempt < MAX_ATTEMPTS => {}
                 Err(HandlerError::Conflict) => return Err(HandlerError::Conflict.into()),
                 Err(unable) => {
@@ -153,25 +153,25 @@ where
                 }
             }
         };
-        let tell = |outcome| self.emit(connection, run.uid(), outcome);
+        let emit = |outcome| self.emit(connection, run.uid(), outcome);
         for receipt in receipts {
-            tell(EventKind::Receipt { receipt: Box::new(receipt) });
+            emit(EventKind::Receipt { receipt: Box::new(receipt) });
         }
         if before.phase != Some(phase) {
-            tell(EventKind::Phase { phase });
+            emit(EventKind::Phase { phase });
         }
-        let count = kept.receipts;
-        *known = Some(kept);
+        let count = cursor.receipts;
+        *known = Some(cursor);
         if let Some(ending) = ending {
             run.state.set_ended();
-            tell(EventKind::RunEnded { ending });
+            emit(EventKind::RunEnded { ending });
         }
         Ok(ReportAck { receipts: count })
     }
 }
 
 fn timeout_refusal() -> ApiRefusal {
-    let message = "the report could not be kept in time";
+    let message = "the report could not be stored in time";
     refuse(ApiRefusalCode::Failed, message)
 }
 

@@ -167,15 +167,15 @@ fn require_length(holds: bool, what: &str, most: usize) -> Result<(), ApiRefusal
 }
 
 fn check_approval(request: &ApprovalRequest) -> Result<(), ApiRefusal> {
-    let plain = |text: &str, most| is_length_valid(text, most) && text.bytes().all(|it| it.is_ascii_graphic());
+    let plain = |text: &str, most| is_length_valid(text, most) && text.bytes().all(|byte| byte.is_ascii_graphic());
     let name = plain(&request.approval, MAX_APPROVAL_NAME);
     require_length(name, "the plain name of a question", MAX_APPROVAL_NAME)?;
     let packs = request.pack.iter().map(String::as_str);
     let names = packs.chain([request.tool.as_str()]);
-    let tools = names.into_iter().all(|it| plain(it, MAX_TOOL_NAME));
+    let tools = names.into_iter().all(|name| plain(name, MAX_TOOL_NAME));
     require_length(tools, "the plain name of a tool or a pack", MAX_TOOL_NAME)?;
     if request.action.check().is_err() {
-        let message = "an action is told by its hash: `sha256:` and 64 digits";
+        let message = "an action is identified by its hash: `sha256:` and 64 digits";
         return Err(refuse(ApiRefusalCode::Request, message));
     }
     let shown = is_length_valid(&request.shown, MAX_SUMMARY);
@@ -203,16 +203,16 @@ fn check_schedule(request: &ScheduleRequest) -> Result<(), ApiRefusal> {
         return Err(refuse(ApiRefusalCode::Request, message));
     }
     let schedule = request.schedule.as_deref();
-    let schedule = schedule.is_none_or(|it| is_length_valid(it, limits::CRON));
+    let schedule = schedule.is_none_or(|schedule| is_length_valid(schedule, limits::CRON));
     require_length(schedule, "the cron line of a schedule", limits::CRON)?;
-    let task = request.task.as_deref().is_none_or(|it| is_length_valid(it, MAX_TASK));
+    let task = request.task.as_deref().is_none_or(|task| is_length_valid(task, MAX_TASK));
     require_length(task, "the task of a schedule", MAX_TASK)
 }
 
 fn check_message(request: &MessageRequest) -> Result<(), ApiRefusal> {
     let places = [&request.chat_id, &request.thread_id];
     let places = places.into_iter().flatten().chain([&request.channel]);
-    let places = places.into_iter().all(|it| is_length_valid(it, MAX_CHANNEL_NAME));
+    let places = places.into_iter().all(|name| is_length_valid(name, MAX_CHANNEL_NAME));
     require_length(places, "a channel, a chat or a thread", MAX_CHANNEL_NAME)?;
     require_length(is_length_valid(&request.text, MAX_MESSAGE), "a message", MAX_MESSAGE)
 }
@@ -226,9 +226,9 @@ fn check_subruns(request: &SubrunsRequest) -> Result<(), ApiRefusal> {
     for task in &request.tasks {
         require_length(is_length_valid(&task.id, MAX_TASK_NAME), "the name of a task", MAX_TASK_NAME)?;
         let texts = task.system_prompt.iter().chain([&task.task]);
-        let texts = texts.into_iter().all(|it| is_length_valid(it, MAX_TASK));
+        let texts = texts.into_iter().all(|text| is_length_valid(text, MAX_TASK));
         require_length(texts, "a task", MAX_TASK)?;
-        let timeout = task.timeout.as_deref().is_none_or(|it| is_length_valid(it, MAX_TIMEOUT));
+        let timeout = task.timeout.as_deref().is_none_or(|timeout| is_length_valid(timeout, MAX_TIMEOUT));
         require_length(timeout, "the time of a task", MAX_TIMEOUT)?;
         if !names.insert(task.id.as_str()) {
             let message = "two tasks have one name";

@@ -44,11 +44,11 @@ where
     ) -> Result<SubrunsAnswer, ApiRefusal> {
         let facts = check_tool(run, SPAWN_SUBAGENTS)?;
         let mut places = SubrunSlots::acquire(run, facts, &request)?;
-        let names: Vec<String> = request.tasks.iter().map(|it| it.id.clone()).collect();
+        let names: Vec<String> = request.tasks.iter().map(|task| task.id.clone()).collect();
         match self.api.scheduler.subruns(facts, request).await {
             Ok(answer) => {
-                let told = answer.results.iter().map(|it| &it.id);
-                if told.eq(&names) {
+                let answered = answer.results.iter().map(|result| &result.id);
+                if answered.eq(&names) {
                     return Ok(answer);
                 }
                 let message = "what came of the runs below is not known";

@@ -62,7 +62,7 @@ pub trait ReportStore: Send + Sync + 'static {
     /// conflict: another gateway may have accepted reports meanwhile.
     fn cursor(&self, run: &Arc<RunFacts>) -> impl Future<Output = Result<Option<ReportCursor>, HandlerError>> + Send;
 
-    /// Stores a report that follows from all before. `kept` is the cursor after it.
+    /// Stores a report that follows from all before. `cursor` is the cursor after it.
     ///
     /// Called once at a time for each run, and never cancelled: the gateway waits for it even if the request is gone,
     /// and accepts no other report of the run meanwhile, so it must return. If it fails, nothing of the report is
@@ -71,7 +71,7 @@ pub trait ReportStore: Send + Sync + 'static {
         &self,
         run: &Arc<RunFacts>,
         report: Report,
-        kept: &ReportCursor,
+        cursor: &ReportCursor,
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 }
 

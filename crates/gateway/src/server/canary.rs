@@ -1,4 +1,4 @@
-//! The canary: answers everybody, so that a pod can tell whether its NetworkPolicy holds it in.
+//! The canary: answers every client, so that a pod can check whether its NetworkPolicy confines it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -162,7 +162,7 @@ impl ClientListener {
             };
             let client = AcceptedClient {
                 gateway: Arc::clone(&self.gateway),
-                tls: self.tls.as_ref().map(|it| it.borrow().clone()),
+                tls: self.tls.as_ref().map(|tls| tls.borrow().clone()),
                 plain_proxy: self.plain_proxy,
                 stream,
             };
@@ -224,7 +224,7 @@ where
             match timeout(deadline, stream.begins_tls()).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return gateway.serve_proxy(stream, permit).await,
-                _ => return tracing::debug!("a client said nothing"),
+                _ => return tracing::debug!("a client sent nothing"),
             }
         }
         match timeout(deadline, tls.accept(stream)).await {

@@ -60,7 +60,7 @@ impl RefusedConnections {
             return;
         };
         drop(log);
-        let peer = peer.map(|it| it.to_string());
+        let peer = peer.map(|peer| peer.to_string());
         let reason = reason.as_str();
         tracing::warn!(peer, reason, unlogged, "a connection was refused; /metrics counts all of them");
     }

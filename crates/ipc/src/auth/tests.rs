@@ -69,28 +69,28 @@ fn counters_grow_and_each_is_good_once() {
 fn everything_else_is_refused_and_changes_nothing() {
     type Change = fn(&mut ExecRequest);
     let cases: [(&str, Change, VerifyError); 16] = [
-        ("no _meta", |it| it.meta = None, VerifyError::Unsigned),
+        ("no _meta", |request| request.meta = None, VerifyError::Unsigned),
         (
             "no mac",
-            |it| {
-                it.meta.as_mut().unwrap().remove(MAC);
+            |request| {
+                request.meta.as_mut().unwrap().remove(MAC);
             },
             VerifyError::Unsigned,
         ),
-        ("a mac that is no text", |it| set(it, MAC, 7.into()), VerifyError::Unsigned),
-        ("half a mac", |it| set(it, MAC, "d31dd996".into()), VerifyError::Unsigned),
-        ("another mac", |it| set(it, MAC, "0".repeat(64).into()), VerifyError::Forged),
-        ("another command", |it| it.command.push('x'), VerifyError::Forged),
-        ("another id", |it| it.id = RequestId::from_nanoseconds(222), VerifyError::Forged),
-        ("another target", |it| it.target = Some("other".to_owned()), VerifyError::Forged),
-        ("no target", |it| it.target = None, VerifyError::Forged),
-        ("another directory", |it| it.work_dir = Some("/".to_owned()), VerifyError::Forged),
-        ("more time", |it| it.timeout = Some(31), VerifyError::Forged),
-        ("arguments", |it| it.args.push("x".to_owned()), VerifyError::Forged),
-        ("a program", |it| it.argv.push("sh".to_owned()), VerifyError::Forged),
-        ("input", |it| it.stdin = Some(String::new()), VerifyError::Forged),
-        ("a later counter", |it| set(it, COUNTER, 2.into()), VerifyError::Forged),
-        ("a later expiry", |it| set(it, EXPIRES, (LATER + 1).into()), VerifyError::Forged),
+        ("a mac that is no text", |request| set(request, MAC, 7.into()), VerifyError::Unsigned),
+        ("half a mac", |request| set(request, MAC, "d31dd996".into()), VerifyError::Unsigned),
+        ("another mac", |request| set(request, MAC, "0".repeat(64).into()), VerifyError::Forged),
+        ("another command", |request| request.command.push('x'), VerifyError::Forged),
+        ("another id", |request| request.id = RequestId::from_nanoseconds(222), VerifyError::Forged),
+        ("another target", |request| request.target = Some("other".to_owned()), VerifyError::Forged),
+        ("no target", |request| request.target = None, VerifyError::Forged),
+        ("another directory", |request| request.work_dir = Some("/".to_owned()), VerifyError::Forged),
+        ("more time", |request| request.timeout = Some(31), VerifyError::Forged),
+        ("arguments", |request| request.args.push("x".to_owned()), VerifyError::Forged),
+        ("a program", |request| request.argv.push("sh".to_owned()), VerifyError::Forged),
+        ("input", |request| request.stdin = Some(String::new()), VerifyError::Forged),
+        ("a later counter", |request| set(request, COUNTER, 2.into()), VerifyError::Forged),
+        ("a later expiry", |request| set(request, EXPIRES, (LATER + 1).into()), VerifyError::Forged),
     ];
     let genuine = signed(&mut Signer::new(key(0)), 1);
     let verifier = Verifier::new(key(0));

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::{KEY_BYTES, MAX_KEY_ID_BYTES};
+use crate::hex;
 
 /// Limit for the number of keys: the signing one, and those whose credentials have not all expired yet.
 pub const MAX_KEYS: usize = 8;
@@ -116,17 +117,5 @@ pub(super) fn is_key_id(text: &str) -> bool {
 }
 
 fn parse_key(digits: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
-    let mut key = Zeroizing::new([0; KEY_BYTES]);
-    if digits.len() != 2 * KEY_BYTES {
-        return None;
-    }
-    for (byte, pair) in key.iter_mut().zip(digits.as_bytes().chunks(2)) {
-        let mut value = 0;
-        for digit in pair {
-            value = value * 16 + char::from(*digit).to_digit(16)?;
-        }
-        *byte = u8::try_from(value).ok()?;
-        value.zeroize();
-    }
-    Some(key)
+    hex::decode(&Zeroizing::new(digits.to_ascii_lowercase()))
 }

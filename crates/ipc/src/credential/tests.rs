@@ -76,7 +76,7 @@ fn keys_are_rotated_without_a_gap() {
     let first = before.sign(&claims()).unwrap();
     let second = between.sign(&claims()).unwrap();
     assert!(second.user.starts_with("new."));
-    let good = |ring: &KeyRing, it: &Credential| ring.verify(&it.user, &it.password, 0).is_ok();
+    let good = |ring: &KeyRing, credential: &Credential| ring.verify(&credential.user, &credential.password, 0).is_ok();
     let all = [&before, &between, &after].map(|ring| (good(ring, &first), good(ring, &second)));
     assert_eq!(all, [(true, false), (true, true), (false, true)]);
 }
@@ -94,7 +94,7 @@ fn keys_that_cannot_be_used_are_refused_without_repeating_them() {
         (format!("k1 {}", "zz".repeat(32)), KeyRingError::InvalidLine(1)),
         (format!("k1 {key}\n\nk1 {key}"), KeyRingError::DuplicateId(3)),
         ("#".repeat(16 * 1024 + 1), KeyRingError::TooLong),
-        ((0..9).map(|it| format!("k{it} {key}\n")).collect(), KeyRingError::TooMany),
+        ((0..9).map(|number| format!("k{number} {key}\n")).collect(), KeyRingError::TooMany),
     ] {
         let found = KeyRing::parse(&text).unwrap_err();
         assert_eq!(found, error);

@@ -38,7 +38,7 @@ impl Inbox {
     pub(super) fn hold_request(&mut self, id: &RequestId, counter: u64) {
         let listing = self.sources.next_listing();
         let now = Instant::now();
-        match self.counter_order.as_mut().map(|it| it.hold(counter, id, listing)) {
+        match self.counter_order.as_mut().map(|counter_order| counter_order.hold(counter, id, listing)) {
             Some(HoldResult::Held) => self.sources.scan_at(now),
             // The listings continue until every request is held or served.
             Some(HoldResult::Full) => self.sources.scan_at(now + RETRY_INTERVAL),
@@ -166,7 +166,7 @@ mod tests {
             listing += 1;
             let found = (1..=last).map(|counter| counter * 389 % (last + 1));
             let last_served = ordered.verifier.last_counter();
-            for counter in found.filter(|it| *it > last_served) {
+            for counter in found.filter(|counter| *counter > last_served) {
                 let _ = ordered.hold(counter, &id(counter), listing);
             }
             while let Some(id) = ordered.release(listing) {

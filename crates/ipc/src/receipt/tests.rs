@@ -58,7 +58,7 @@ fn a_whole_chain_holds_and_reads_back() {
     let (lines, chain) = lines(9);
     let verified = check(&lines, Some(chain.head())).expect("it holds");
     assert_eq!(verified.head, *chain.head());
-    let events: Vec<Event> = verified.receipts.into_iter().map(|it| it.event).collect();
+    let events: Vec<Event> = verified.receipts.into_iter().map(|receipt| receipt.event).collect();
     assert_eq!(events, (0..9).map(event).collect::<Vec<_>>());
     assert_eq!(check(&[], Some(&plan())).expect("nothing yet").receipts, []);
 }

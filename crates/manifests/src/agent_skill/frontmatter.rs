@@ -48,7 +48,7 @@ pub fn parse(bytes: Vec<u8>, budget: &mut Budget) -> Result<Document, Problems> 
     let head_text = decode(parts.head.into_bytes()).map_err(single_problem)?;
     // Control characters that are removed from the body reach no model, and have a rule of their own.
     let before_body = &text[..text.len() - parts.body.len()];
-    let kept_body = parts.body.replace(|it| !is_text_char(it), " ");
+    let kept_body = parts.body.replace(|character| !is_text_char(character), " ");
     let mut warnings = invisible_chars::warnings(&format!("{before_body}{kept_body}"));
     let head = load_head(&head_text, budget, &mut warnings)?;
     let body_at = Mark { line: parts.body_line, column: 1 };
@@ -64,8 +64,8 @@ impl Document {
             Value::Number(_) | Value::Bool(_) => {
                 let line = self.head_text.lines().nth(node.at.line as usize - 1)?;
                 let rest = line.chars().skip(node.at.column as usize - 1);
-                let ends = |it: &char| it.is_whitespace() || matches!(it, ',' | ']' | '}');
-                Some(rest.take_while(|it| !ends(it)).collect())
+                let ends = |character: &char| character.is_whitespace() || matches!(character, ',' | ']' | '}');
+                Some(rest.take_while(|character| !ends(character)).collect())
             }
             Value::Null | Value::List(_) | Value::Map(_) => None,
         }
@@ -124,7 +124,7 @@ fn load_head(text: &str, budget: &mut Budget, warnings: &mut Vec<Problem>) -> Re
         }
     }
     // Warnings about kubectl do not matter: it never reads this file.
-    loaded.problems.items.retain(|it| it.severity == Severity::Error);
+    loaded.problems.items.retain(|problem| problem.severity == Severity::Error);
     if has_error(&loaded.problems) {
         return Err(loaded.problems);
     }
@@ -148,8 +148,8 @@ fn load_head(text: &str, budget: &mut Budget, warnings: &mut Vec<Problem>) -> Re
 
 /// Whether adding quotes could help. Errors about size or depth must not be bypassed this way.
 fn is_quoting_error(problems: &Problems) -> bool {
-    let mut errors = problems.items.iter().filter(|it| it.severity == Severity::Error);
-    has_error(problems) && errors.all(|it| matches!(it.rule, "syntax" | "alias"))
+    let mut errors = problems.items.iter().filter(|problem| problem.severity == Severity::Error);
+    has_error(problems) && errors.all(|error| matches!(error.rule, "syntax" | "alias"))
 }
 
 fn has_error(problems: &Problems) -> bool {
@@ -172,10 +172,7 @@ fn clean_body(body: &str, at: Mark, warnings: &mut Vec<Problem>) -> String {
         warnings.push(problem.with_hint("remove them from the file"));
     }
     let trimmed = cleaned.trim_end();
-    match trimmed.is_empty() {
-        true => String::new(),
-        false => format!("{trimmed}\n"),
-    }
+    if trimmed.is_empty() { String::new() } else { format!("{trimmed}\n") }
 }
 
 /// Whether YAML, editors and terminals all handle a character unchanged.

@@ -35,7 +35,7 @@ pub struct PackOptions {
 
 /// Warnings about a skill in a pack with these options.
 pub fn warnings(skill: &Skill, options: &PackOptions) -> Vec<Problem> {
-    let needed = skill.spec.requires.as_ref().map_or(&[][..], |it| &it.bins);
+    let needed = skill.spec.requires.as_ref().map_or(&[][..], |requires| &requires.bins);
     if options.image.is_some() || needed.is_empty() {
         return Vec::new();
     }

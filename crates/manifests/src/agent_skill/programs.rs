@@ -30,7 +30,7 @@ pub fn interpreter(path: &str, bytes: &[u8]) -> Option<String> {
         return parse_shebang(bytes);
     }
     let extension = Path::new(path).extension()?.to_str()?;
-    let (_, program) = BY_EXTENSION.iter().find(|(it, _)| *it == extension)?;
+    let (_, program) = BY_EXTENSION.iter().find(|(known, _)| *known == extension)?;
     Some((*program).to_owned())
 }
 

@@ -48,7 +48,7 @@ pub fn parse(raw: RawSkill, budget: &mut Budget) -> (Option<Skill>, Problems) {
     let document = match frontmatter::parse(raw.text, budget) {
         Ok(document) => document,
         Err(found) => {
-            found.items.into_iter().for_each(|it| problems.add(it));
+            found.items.into_iter().for_each(|problem| problems.add(problem));
             return (None, problems);
         }
     };
@@ -99,7 +99,7 @@ impl<'a> SkillParser<'a> {
         let (version, category) = (word("version"), word("category"));
         let allowed = self.field(ALLOWED_TOOLS).map(|entry| {
             let (tools, problems) = tools::read(&entry.node);
-            problems.into_iter().for_each(|it| self.problems.add(it));
+            problems.into_iter().for_each(|problem| self.problems.add(problem));
             (tools, entry.at)
         });
         if document.body.is_empty() {
@@ -162,13 +162,13 @@ impl<'a> SkillParser<'a> {
     fn check_keys(&mut self) {
         let entries = self.entries();
         let written: Vec<&str> =
-            FIELDS.iter().copied().filter(|field| entries.iter().any(|it| it.key == *field)).collect();
+            FIELDS.iter().copied().filter(|field| entries.iter().any(|entry| entry.key == *field)).collect();
         for entry in entries {
             if FIELDS.contains(&entry.key.as_str()) {
                 continue;
             }
             let key = quote(&entry.key);
-            let meant = FIELDS.iter().find(|it| normalize_key(it) == normalize_key(&entry.key));
+            let meant = FIELDS.iter().find(|field| normalize_key(field) == normalize_key(&entry.key));
             let problem = match meant {
                 Some(meant) if !written.contains(meant) => {
                     let message = format!("{key} is taken for `{meant}`");
@@ -242,7 +242,7 @@ impl<'a> SkillParser<'a> {
     /// A text that is stored as an annotation.
     fn annotation(&mut self, field: &str) -> Option<String> {
         let entry = self.field(field)?;
-        let text = self.document.scalar_text(&entry.node).map(|it| strip_non_text(it.trim()));
+        let text = self.document.scalar_text(&entry.node).map(|text| strip_non_text(text.trim()));
         match text {
             Some(text) if text.is_empty() => None,
             Some(text) if text.len() <= MAX_ANNOTATION_BYTES => Some(text),
@@ -258,8 +258,8 @@ impl<'a> SkillParser<'a> {
     /// The programs that the author lists. Reports a warning about invalid names.
     fn bins(&mut self, listed: Option<String>) -> Vec<String> {
         let listed = listed.unwrap_or_default();
-        let words = listed.split([' ', ',', '\t', '\n']).filter(|it| !it.is_empty());
-        let (names, others): (Vec<&str>, Vec<&str>) = words.partition(|it| programs::is_program_name(it));
+        let words = listed.split([' ', ',', '\t', '\n']).filter(|word| !word.is_empty());
+        let (names, others): (Vec<&str>, Vec<&str>) = words.partition(|word| programs::is_program_name(word));
         if let (Some(other), Some(entry)) = (others.first(), self.field(METADATA)) {
             let message = format!("{} is no name of a program", quote(other));
             let problem = Problem::warning("skill-programs", entry.at, message);
@@ -349,13 +349,13 @@ impl<'a> SkillParser<'a> {
 
 /// A key in the form in which keys are compared: `allowed_tools`, `allowedTools` and `Allowed-Tools` are equal.
 fn normalize_key(key: &str) -> String {
-    let kept = key.chars().filter(|it| !matches!(it, '-' | '_' | ' '));
+    let kept = key.chars().filter(|character| !matches!(character, '-' | '_' | ' '));
     kept.flat_map(char::to_lowercase).collect()
 }
 
 /// The text without control characters, which escapes in YAML can produce.
 fn strip_non_text(text: &str) -> String {
-    text.chars().filter(|it| is_text_char(*it)).collect()
+    text.chars().filter(|character| is_text_char(*character)).collect()
 }
 
 fn is_executable(file: &RawFile) -> bool {

@@ -133,7 +133,7 @@ impl ToolsReader {
 
 /// The tool that a name means. A command always runs in the skill's own sidecar, so that its scripts run nowhere else.
 fn resolve_tool(name: &str) -> Option<AllowedTool> {
-    let usual = TOOL_ALIASES.iter().find(|(it, _)| name.eq_ignore_ascii_case(it));
+    let usual = TOOL_ALIASES.iter().find(|(alias, _)| name.eq_ignore_ascii_case(alias));
     let name = usual.map_or(name, |(_, ours)| *ours);
     if name == EXECUTE_COMMAND {
         return Some(AllowedTool::OwnCommands);
@@ -165,8 +165,8 @@ mod tests {
         Node { at: Mark { line: 4, column: 16 }, value: Value::Text(text.to_owned()) }
     }
 
-    /// The tools, and the rules of the problems.
-    fn shown(node: &Node) -> (String, String) {
+    /// The tools, and the rules of the problems, as words.
+    fn read_words(node: &Node) -> (String, String) {
         let (tools, problems) = read(node);
         let tools: Vec<&str> = tools
             .iter()
@@ -175,7 +175,7 @@ mod tests {
                 AllowedTool::Pattern(pattern) => pattern,
             })
             .collect();
-        let rules: Vec<&str> = problems.iter().map(|it| it.rule).collect();
+        let rules: Vec<&str> = problems.iter().map(|problem| problem.rule).collect();
         (tools.join(" "), rules.join(" "))
     }
 
@@ -198,7 +198,7 @@ mod tests {
             ("", "", "allowed-tools"),
             (") ) Read", "read_file", "allowed-tools allowed-tools"),
         ] {
-            assert_eq!(shown(&text(typed)), (tools.to_owned(), rules.to_owned()), "{typed}");
+            assert_eq!(read_words(&text(typed)), (tools.to_owned(), rules.to_owned()), "{typed}");
         }
     }
 
@@ -208,7 +208,7 @@ mod tests {
             at: Mark::START,
             value: Value::List(vec![text("Read"), text("Bash Write"), Node { at: Mark::START, value: Value::Null }]),
         };
-        assert_eq!(shown(&list), ("read_file OWN write_file".to_owned(), "allowed-tools".to_owned()));
+        assert_eq!(read_words(&list), ("read_file OWN write_file".to_owned(), "allowed-tools".to_owned()));
         for value in [Value::Null, Value::Bool(true), Value::Map(Vec::new())] {
             let (tools, problems) = read(&Node { at: Mark::START, value });
             assert_eq!(tools, []);

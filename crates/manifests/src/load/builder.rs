@@ -258,12 +258,12 @@ impl<'a> Builder<'a> {
             });
         }
         if let Some((_, sources)) = map.merge {
-            let mut known: HashSet<String> = entries.iter().map(|it| it.key.clone()).collect();
+            let mut known: HashSet<String> = entries.iter().map(|entry| entry.key.clone()).collect();
             for source in sources {
                 let Value::Map(merged) = source.value else {
                     continue;
                 };
-                let new = merged.into_iter().filter(|it| known.insert(it.key.clone()));
+                let new = merged.into_iter().filter(|merged| known.insert(merged.key.clone()));
                 entries.extend(new);
             }
         }
@@ -288,7 +288,7 @@ impl<'a> Builder<'a> {
         if !self.is_key_next() {
             return self.add_node(node, 0, size);
         }
-        match (node.value, self.open_collections.last_mut().map(|it| &mut it.content)) {
+        match (node.value, self.open_collections.last_mut().map(|open| &mut open.content)) {
             (Value::Text(text), Some(Content::Map(map))) => {
                 map.key = Some(Key::Name(text, at));
                 Ok(())
@@ -340,7 +340,7 @@ impl<'a> Builder<'a> {
             Value::List(nodes) if nodes.iter().all(is_map) => nodes,
             _ => return Err(refuse()),
         };
-        if let Some(Content::Map(map)) = self.open_collections.last_mut().map(|it| &mut it.content) {
+        if let Some(Content::Map(map)) = self.open_collections.last_mut().map(|open| &mut open.content) {
             if let Some((first, _)) = map.merge {
                 let message = format!("`<<` is given twice; it is on line {} already", first.line);
                 self.problems.add(

@@ -67,7 +67,7 @@ fn every_value_knows_its_place() {
     ] {
         assert_eq!(root.locate(path), Mark { line, column }, "{path}");
     }
-    let name = root.get("spec").and_then(|it| it.get("skills")).unwrap();
+    let name = root.get("spec").and_then(|spec| spec.get("skills")).unwrap();
     let name = name.as_list().unwrap()[0].get("name").unwrap();
     assert_eq!(name.at, Mark { line: 3, column: 13 });
 }
@@ -196,7 +196,7 @@ fn a_broken_document_does_not_hide_the_next() {
     let loaded = load(text, &mut Budget::default());
     let values: Vec<_> = loaded.documents.iter().map(Node::to_json).collect();
     assert_eq!(values, [json!({"b": 1}), json!({"e": 1})]);
-    let places: Vec<_> = loaded.problems.items.iter().map(|it| (it.at.line, it.rule)).collect();
+    let places: Vec<_> = loaded.problems.items.iter().map(|problem| (problem.at.line, problem.rule)).collect();
     assert_eq!(places.len(), 3, "{:?}", loaded.problems);
     assert_eq!(places[2], (8, "alias"));
     assert!(loaded.problems.items[1].hint.as_deref().unwrap().contains("tabs"));

@@ -19,7 +19,7 @@ pub fn decode(bytes: Vec<u8>) -> Result<String, Problem> {
     if text.starts_with('\u{feff}') {
         text.drain(.."\u{feff}".len());
     }
-    match text.char_indices().find(|(_, it)| is_forbidden(*it)) {
+    match text.char_indices().find(|(_, character)| is_forbidden(*character)) {
         Some((offset, character)) => Err(forbidden_problem(end_mark(&text[..offset]), character)),
         None => Ok(text),
     }

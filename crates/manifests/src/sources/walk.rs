@@ -72,11 +72,8 @@ impl Walker {
                     found.push((path, Err(problem.with_hint("name the directory itself"))));
                 }
             } else if is_manifest(&path) {
-                let problem = match kind.is_symlink() {
-                    true => link_problem(&path, root),
-                    false if kind.is_file() => None,
-                    false => Some(not_a_file()),
-                };
+                let problem =
+                    if kind.is_symlink() { link_problem(&path, root) } else { (!kind.is_file()).then(not_a_file) };
                 found.push((path, problem.map_or(Ok(EntryKind::Manifest), Err)));
             }
         }

@@ -214,8 +214,9 @@ impl AdmissionChecker<'_, '_> {
             let denied = admit_schedule(&subject, &schedule.spec);
             self.report_certain(&denied.violations, &denied.warnings, &FieldLocator::new(*index));
         }
-        let agents = store.agents.sorted().into_iter().map(|(index, it)| (*index, "Agent", &it.spec));
-        let instances = store.instances.sorted().into_iter().map(|(index, it)| (*index, "SympoziumInstance", &it.spec));
+        let agents = store.agents.sorted().into_iter().map(|(index, agent)| (*index, "Agent", &agent.spec));
+        let instances =
+            store.instances.sorted().into_iter().map(|(index, instance)| (*index, "SympoziumInstance", &instance.spec));
         let mut all: Vec<_> = agents.chain(instances).collect();
         all.sort_by_key(|(index, _, _)| *index);
         for (index, kind, spec) in all {

@@ -164,7 +164,7 @@ impl Findings {
     /// In the order of `files`, then of lines.
     pub fn into_sorted(mut self, files: &[String]) -> Self {
         let position = |finding: &Finding| files.iter().position(|file| *file == finding.file);
-        self.entries.sort_by_cached_key(|it| (position(it), it.at(), it.stage));
+        self.entries.sort_by_cached_key(|entry| (position(entry), entry.at(), entry.stage));
         self
     }
 

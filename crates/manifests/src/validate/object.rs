@@ -24,7 +24,7 @@ pub struct Object {
     /// Whether the command line named its file for this object. Then it is used even if an object of that name is
     /// shipped.
     pub is_explicit: bool,
-    /// Whether an API server has stored it. Only then our programs wrote its status; in a file anyone can write one.
+    /// Whether an API server has stored it. Only then our programs wrote its status: the author of a file can write any.
     pub is_stored: bool,
 }
 
@@ -79,7 +79,7 @@ impl ObjectReader<'_> {
     fn add_object(&mut self, mut node: Node, kind: ObjectKind) {
         let text = |field: &str| {
             let metadata = node.get("metadata");
-            let value = metadata.and_then(|it| it.get(field)).and_then(Node::as_text);
+            let value = metadata.and_then(|metadata| metadata.get(field)).and_then(Node::as_text);
             value.unwrap_or_default().to_owned()
         };
         let namespace = text("namespace");

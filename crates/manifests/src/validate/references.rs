@@ -99,11 +99,10 @@ fn naming_kind(kind: &ObjectKind) -> &str {
 
 fn duplicate_finding(first: &Object, second: &Object, files: &[String]) -> Finding {
     let place = format!("{}:{}", files[first.file], first.node.at.line);
-    let message = match first.kind == second.kind {
-        true => format!("the same {} is in {place} already", second.name.kind),
-        false => {
-            format!("the {} in {place} has this name; an Agent and a SympoziumInstance are one thing", first.name.kind)
-        }
+    let message = if first.kind == second.kind {
+        format!("the same {} is in {place} already", second.name.kind)
+    } else {
+        format!("the {} in {place} has this name; an Agent and a SympoziumInstance are one thing", first.name.kind)
     };
     let at = second.node.locate("metadata.name");
     Finding {
@@ -193,7 +192,7 @@ impl Checker<'_> {
     fn hint(&self, object: &Object, target: Target, name: &str) -> String {
         let known = self.index.by_kind.get(target.kind());
         let known = known.map_or(&[] as &[_], Vec::as_slice);
-        let elsewhere = known.iter().find(|it| it.name == name);
+        let elsewhere = known.iter().find(|object| object.name == name);
         if let Some(found) = elsewhere {
             return format!(
                 "there is one in namespace `{}`; this object is in `{}`",
@@ -206,7 +205,7 @@ impl Checker<'_> {
             _ => &[],
         };
         let built_in = built_in.iter().map(|(name, _)| *name);
-        let names = known.iter().take(MAX_SUGGESTED).map(|it| it.name.as_str());
+        let names = known.iter().take(MAX_SUGGESTED).map(|object| object.name.as_str());
         if let Some(meant) = suggest::closest(name, names.chain(built_in)) {
             return format!("did you mean `{meant}`?");
         }

@@ -37,7 +37,7 @@ pub struct Report {
 impl Report {
     pub fn new(files: Vec<String>, objects: &[Object], undecided_runs: usize, findings: Findings) -> Self {
         let findings = findings.into_sorted(&files);
-        let ours = objects.iter().filter(|it| matches!(it.kind, ObjectKind::Sympozium(_))).count();
+        let ours = objects.iter().filter(|object| matches!(object.kind, ObjectKind::Sympozium(_))).count();
         Self {
             allowed: findings.errors == 0 && findings.denials == 0,
             errors: findings.errors,
@@ -68,8 +68,8 @@ impl Report {
     /// Whether a file could not be read or violates a schema: its content is not known for certain.
     pub fn has_unreadable(&self) -> bool {
         let errors = self.findings.iter();
-        let errors = errors.filter(|it| it.severity == FindingSeverity::Error);
-        let of_admission = errors.filter(|it| it.stage == ValidationStage::Admission).count();
+        let errors = errors.filter(|error| error.severity == FindingSeverity::Error);
+        let of_admission = errors.filter(|error| error.stage == ValidationStage::Admission).count();
         self.errors > of_admission
     }
 
@@ -85,7 +85,7 @@ impl Report {
     /// The same without warnings.
     pub fn failures_text(&self) -> String {
         let failures = self.findings.iter();
-        render_findings(failures.filter(|it| it.severity != FindingSeverity::Warning))
+        render_findings(failures.filter(|failure| failure.severity != FindingSeverity::Warning))
     }
 
     /// The last line of the text output.

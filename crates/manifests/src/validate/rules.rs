@@ -60,7 +60,7 @@ pub fn check_model(spec: &Node, sink: &mut Sink<'_>) {
 
 /// The API server drops nulls before it evaluates rules.
 fn has(node: &Node, field: &str) -> bool {
-    node.get(field).is_some_and(|it| it.value != Value::Null)
+    node.get(field).is_some_and(|child| child.value != Value::Null)
 }
 
 fn text<'a>(node: &'a Node, field: &str) -> Option<&'a str> {

@@ -266,8 +266,8 @@ fn check_object(node: &Node, entries: &[Entry], schema: &Schema, path: Path<'_>,
 fn check_required(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
     for name in schema.required.iter().flatten() {
         // The API server drops nulls before it checks for required fields.
-        let is_there = node.get(name).is_some_and(|it| it.value != Value::Null);
-        let property = schema.properties.as_ref().and_then(|it| it.get(name));
+        let is_there = node.get(name).is_some_and(|child| child.value != Value::Null);
+        let property = schema.properties.as_ref().and_then(|properties| properties.get(name));
         let has_default = property.is_some_and(|property| property.default.is_some());
         if !is_there && !has_default {
             let message = format!("{} is missing", quote(name));
@@ -278,10 +278,10 @@ fn check_required(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<
 
 /// How to add a missing field.
 fn add_hint(name: &str, property: Option<&Schema>) -> String {
-    let form = property.and_then(|it| it.pattern.as_deref()).and_then(patterns::find);
-    let wanted = property.and_then(|it| it.type_);
-    let texts = property.and_then(|it| it.enum_.as_ref());
-    let texts: Vec<&str> = texts.into_iter().flatten().filter_map(|it| it.as_str()).collect();
+    let form = property.and_then(|property| property.pattern.as_deref()).and_then(patterns::find);
+    let wanted = property.and_then(|property| property.type_);
+    let texts = property.and_then(|property| property.enum_.as_ref());
+    let texts: Vec<&str> = texts.into_iter().flatten().filter_map(|text| text.as_str()).collect();
     if !texts.is_empty() {
         return format!("add `{name}:` with one of {}", messages::join_names(&texts, "and"));
     }
@@ -294,7 +294,7 @@ fn add_hint(name: &str, property: Option<&Schema>) -> String {
 
 fn check_entry(entry: &Entry, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
     let inner = path.field(&entry.key);
-    let known = schema.properties.as_ref().and_then(|it| it.get(&entry.key));
+    let known = schema.properties.as_ref().and_then(|properties| properties.get(&entry.key));
     if let Some(property) = known {
         // The API server drops a null and applies the default.
         if entry.node.value != Value::Null {
@@ -309,7 +309,7 @@ fn check_entry(entry: &Entry, schema: &Schema, path: Path<'_>, sink: &mut Sink<'
         // A subschema that lists no fields says nothing about them.
         _ if schema.properties.is_none() && schema.type_ != Some(Type::Object) => {}
         _ => {
-            let names = schema.properties.iter().flat_map(|it| it.keys());
+            let names = schema.properties.iter().flat_map(|properties| properties.keys());
             sink(inner, unknown_field(entry, names.map(String::as_str)));
         }
     }

@@ -68,7 +68,7 @@ fn read(path: &str) -> Value {
 /// From the file to the report: characters that only a model reads are reported with their line, in whatever field and
 /// file.
 #[test]
-fn what_is_hidden_in_a_manifest_is_told_with_its_line() {
+fn hidden_characters_in_a_manifest_are_reported_with_their_line() {
     const PACK: &str = "\
 apiVersion: sympozium.ai/v1alpha1
 kind: SkillPack
@@ -88,11 +88,11 @@ spec:
         let report = session.finish(&mut Schemas::default(), Completeness::Partial);
         assert_eq!(report.conclusion(), Conclusion::Passed, "{}", report.text());
         let found = report.findings().iter();
-        let found = found.filter(|it| it.rule == "hidden-characters");
+        let found = found.filter(|finding| finding.rule == "hidden-characters");
         found
-            .map(|it| {
-                let message = it.message.clone();
-                (it.severity, it.stage, it.line, it.column, message)
+            .map(|finding| {
+                let message = finding.message.clone();
+                (finding.severity, finding.stage, finding.line, finding.column, message)
             })
             .collect()
     };

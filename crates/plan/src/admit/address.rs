@@ -47,12 +47,12 @@ pub fn model_address(input: &Input<'_>, model: &RunModel) -> Option<Result<Model
     }
     let at = |endpoint, source| ModelAddress { endpoint, source };
     if let Some(url) = &model.base_url {
-        return Some(Endpoint::parse(url).map(|it| at(it, AddressSource::BaseUrl)));
+        return Some(Endpoint::parse(url).map(|endpoint| at(endpoint, AddressSource::BaseUrl)));
     }
     match Provider::find(&model.provider).endpoint {
         DefaultEndpoint::Fixed(host, port) => {
             let endpoint = |host: Host| Endpoint { encrypted: port == 443, host, port, path: String::new() };
-            Some(Host::parse(host).map(|it| at(endpoint(it), AddressSource::Provider)))
+            Some(Host::parse(host).map(|host| at(endpoint(host), AddressSource::Provider)))
         }
         DefaultEndpoint::Required | DefaultEndpoint::Internal => None,
     }
@@ -61,7 +61,7 @@ pub fn model_address(input: &Input<'_>, model: &RunModel) -> Option<Result<Model
 /// The URL of a `Model`: the one in its status, or else its Service at the port of its spec.
 pub fn model_url(found: &ResolvedModel<'_, '_>) -> String {
     let status = found.model.status.as_ref();
-    let known = status.and_then(|it| it.endpoint.clone());
+    let known = status.and_then(|status| status.endpoint.clone());
     known.unwrap_or_else(|| service_url(found))
 }
 
@@ -119,7 +119,8 @@ pub fn check(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Findin
         findings.deny(&case.subject, violation(field, "model-url-link-local", message, "use the provider's address"));
     }
     let policy = case.policy;
-    let is_listed = policy.model_endpoints.allows(|it| it.allows(host, *port)) && policy.egress.allows(host, *port);
+    let is_listed = policy.model_endpoints.allows(|model_endpoint| model_endpoint.allows(host, *port))
+        && policy.egress.allows(host, *port);
     let is_opened_service = match &address.source {
         AddressSource::Service { namespace } => {
             *namespace == case.input.settings.system_namespace || policy.model_services.covers(namespace)
@@ -162,9 +163,9 @@ pub fn check(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Findin
 /// same.
 fn sends_secret(model: &RunModel) -> bool {
     let key = model.auth_secret_ref.as_ref();
-    key.is_some_and(|it| !it.as_str().is_empty())
+    key.is_some_and(|key| !key.as_str().is_empty())
         || model.provider_headers_secret_ref.is_some()
-        || model.provider_headers.keys().any(|it| is_credential_header(it))
+        || model.provider_headers.keys().any(|header| is_credential_header(header))
 }
 
 /// Why an address is denied, and what to do.

@@ -52,9 +52,9 @@ fn apply_agent(spec: &mut AgentRunSpec, agent: &AgentSpec, provider: String) {
         spec.sandbox.clone_from(&config.sandbox);
     }
     if spec.agent_sandbox.is_none() {
-        spec.agent_sandbox = config.agent_sandbox.as_ref().map(|it| AgentSandbox {
-            enabled: it.enabled,
-            runtime_class: it.runtime_class.clone(),
+        spec.agent_sandbox = config.agent_sandbox.as_ref().map(|agent_sandbox| AgentSandbox {
+            enabled: agent_sandbox.enabled,
+            runtime_class: agent_sandbox.runtime_class.clone(),
             ..AgentSandbox::default()
         });
     }
@@ -78,12 +78,12 @@ fn apply_agent(spec: &mut AgentRunSpec, agent: &AgentSpec, provider: String) {
 }
 
 fn apply_policy(spec: &mut AgentRunSpec, input: &Input<'_>, policy: &EffectivePolicy, defaults: &PolicyDefaults) {
-    if let Some(sandbox) = spec.sandbox.as_mut().filter(|it| it.enabled)
+    if let Some(sandbox) = spec.sandbox.as_mut().filter(|sandbox| sandbox.enabled)
         && sandbox.image.is_none()
     {
         sandbox.image.clone_from(&defaults.sandbox_image);
     }
-    if let Some(sandbox) = spec.agent_sandbox.as_mut().filter(|it| it.enabled)
+    if let Some(sandbox) = spec.agent_sandbox.as_mut().filter(|agent_sandbox| agent_sandbox.enabled)
         && sandbox.runtime_class.is_none()
     {
         // A default that is not allowed would only deny the run for a reason that its author cannot fix.
@@ -114,7 +114,7 @@ fn agent_model(agent: &AgentSpec, config: &AgentConfig, provider: String) -> Run
 /// The first of the agent's credentials that matches the provider.
 fn find_credential(agent: &AgentSpec, provider: &str) -> Option<OptionalSecretName> {
     let fits = |of: &Option<String>| of.as_ref().is_none_or(|of| of.eq_ignore_ascii_case(provider));
-    let found = agent.auth_refs.iter().find(|it| fits(&it.provider))?;
+    let found = agent.auth_refs.iter().find(|auth_ref| fits(&auth_ref.provider))?;
     Some(OptionalSecretName::new(found.secret.as_str()))
 }
 
@@ -122,11 +122,11 @@ fn find_credential(agent: &AgentSpec, provider: &str) -> Option<OptionalSecretNa
 fn guess_provider(input: &Input<'_>, agent: &AgentSpec) -> String {
     let metadata = match (input.agents.agent, input.agents.instance) {
         (Some(agent), _) => Some(&agent.metadata),
-        (None, instance) => instance.map(|it| &it.metadata),
+        (None, instance) => instance.map(|instance| &instance.metadata),
     };
     let label = metadata.and_then(|metadata| metadata.labels.as_ref()).and_then(|labels| labels.get(labels::PROVIDER));
-    let credential = || agent.auth_refs.iter().find_map(|it| it.provider.as_ref());
-    if let Some(named) = label.or_else(credential).filter(|it| !it.is_empty()) {
+    let credential = || agent.auth_refs.iter().find_map(|auth_ref| auth_ref.provider.as_ref());
+    if let Some(named) = label.or_else(credential).filter(|provider| !provider.is_empty()) {
         return named.clone();
     }
     let config = &agent.agents.default;

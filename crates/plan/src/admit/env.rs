@@ -46,8 +46,8 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
 pub fn check_agent_env(subject: &Subject, field: &str, env: &BTreeMap<String, String>, findings: &mut Findings) {
     for name in env.keys() {
         let at = || format!("{field}.{}", printable(truncate(name, MAX_NAME)));
-        if let Some(told) = name_violation(name, SetBy::Others, at) {
-            findings.deny(subject, told);
+        if let Some(detail) = name_violation(name, SetBy::Others, at) {
+            findings.deny(subject, detail);
         } else if looks_like_credential(name) {
             findings.warn(
                 subject,
@@ -66,10 +66,10 @@ pub fn check_agent_env(subject: &Subject, field: &str, env: &BTreeMap<String, St
 pub fn check_env_from_run(subject: &Subject, field: &str, names: &[EnvName], own: &[EnvVar], findings: &mut Findings) {
     for (index, name) in names.iter().enumerate() {
         let at = || format!("{field}[{index}]");
-        if let Some(told) = name_violation(name.as_str(), SetBy::Others, at) {
-            findings.deny(subject, told);
+        if let Some(detail) = name_violation(name.as_str(), SetBy::Others, at) {
+            findings.deny(subject, detail);
         }
-        if names[..index].contains(name) || own.iter().any(|it| it.name == *name) {
+        if names[..index].contains(name) || own.iter().any(|variable| variable.name == *name) {
             let shown = quote(name.as_str());
             let message = format!("the variable {shown} is set twice");
             findings.deny(subject, violation(at(), "env-twice", message, "set it once"));
@@ -83,8 +83,8 @@ pub fn check_container_env(subject: &Subject, field: &str, env: &[EnvVar], findi
     for (index, variable) in env.iter().enumerate() {
         let name = variable.name.as_str();
         let at = || format!("{field}[{index}].name");
-        if let Some(told) = name_violation(name, SetBy::Author, at) {
-            findings.deny(subject, told);
+        if let Some(detail) = name_violation(name, SetBy::Author, at) {
+            findings.deny(subject, detail);
         }
         if !seen.insert(name) {
             let message = format!("the variable {} is set twice", quote(name));
@@ -115,7 +115,7 @@ fn check_source(subject: &Subject, field: &str, variable: &EnvVar, source: &EnvV
     }
     for (kind, reference) in [("secretKeyRef", &source.secret_key_ref), ("configMapKeyRef", &source.config_map_key_ref)]
     {
-        if let Some(reference) = reference.as_ref().filter(|it| !crate::text::is_data_key(&it.key)) {
+        if let Some(reference) = reference.as_ref().filter(|reference| !crate::text::is_data_key(&reference.key)) {
             let message = format!("{} cannot be a key", quote(&reference.key));
             findings.deny(
                 subject,
@@ -149,8 +149,8 @@ fn check_parameters(subject: &Subject, field: &str, params: &BTreeMap<String, St
     for key in params.keys() {
         let name = parameter_variable(key);
         let at = || format!("{field}.{}", printable(truncate(key, MAX_NAME)));
-        if let Some(told) = name_violation(&name, SetBy::Others, at) {
-            findings.deny(subject, told);
+        if let Some(detail) = name_violation(&name, SetBy::Others, at) {
+            findings.deny(subject, detail);
         }
         if !seen.insert(name.clone()) {
             let message = format!("two parameters become the variable {}", quote(&name));

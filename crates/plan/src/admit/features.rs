@@ -49,7 +49,7 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
         );
     }
     for pack in &case.packs {
-        for feature in pack.spec.features.iter().filter(|it| closed.contains(it)) {
+        for feature in pack.spec.features.iter().filter(|feature| closed.contains(feature)) {
             findings.deny(
                 &case.subject,
                 violation(

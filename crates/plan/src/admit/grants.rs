@@ -86,8 +86,8 @@ pub fn check_size(subject: &Subject, lists: &[(&'static str, &[RbacRule])], find
             total = total.saturating_add(count_permissions(&rule));
             if let Err(error) = check_rule_size(&rule) {
                 let field = format!("{field}[{index}]");
-                let told = violation(field, "rbac-too-large", error.to_string(), "ask for less");
-                findings.deny(subject, told);
+                let detail = violation(field, "rbac-too-large", error.to_string(), "ask for less");
+                findings.deny(subject, detail);
                 fits = false;
             }
         }
@@ -136,13 +136,14 @@ pub fn check_ceilings(
         };
         for (escalation, right) in escalations(&rule) {
             if !policy.grants.excepts(&right, scope) {
-                let remedy = match can_be_excepted(&right, scope) {
-                    true => "ask for less, or list the right in `rbacPolicy.exceptions` of the policy and of the floor",
-                    false => READ_ONLY_HINT,
+                let remedy = if can_be_excepted(&right, scope) {
+                    "ask for less, or list the right in `rbacPolicy.exceptions` of the policy and of the floor"
+                } else {
+                    READ_ONLY_HINT
                 };
                 let message = format!("`{right}` is refused: {}", escalation.reason());
-                let told = violation(field.clone(), "rbac-escalation", message, remedy);
-                findings.deny(subject, told);
+                let detail = violation(field.clone(), "rbac-escalation", message, remedy);
+                findings.deny(subject, detail);
             }
         }
         match policy.grants.find_beyond_ceiling(&rule) {
@@ -187,7 +188,7 @@ pub fn check_author(
                     field,
                     "rbac-author",
                     format!("{} may not do `{right}`, and cannot grant it", author.description),
-                    "ask for less, or have somebody write it who holds these rights or may `escalate` on `skillpacks`",
+                    "ask for less, or have it written by a user who holds these rights or may `escalate` on `skillpacks`",
                 ),
             ),
             Err(error) => findings.deny(subject, violation(field, "rbac-too-large", error.to_string(), "ask for less")),

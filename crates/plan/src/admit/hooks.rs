@@ -27,7 +27,8 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     check_hooks(&case.subject, "spec.lifecycle", hooks, findings);
     for (index, rule) in hooks.rbac.iter().enumerate() {
         for (place, resource) in rule.resources.iter().enumerate() {
-            let Some(denied) = case.policy.denied_hook_resources.iter().find(|it| includes_resource(resource, it))
+            let Some(denied) =
+                case.policy.denied_hook_resources.iter().find(|denied| includes_resource(resource, denied))
             else {
                 continue;
             };

@@ -11,7 +11,7 @@ use crate::policy::allowed::HostDirectory;
 /// Checks every pack that requests access to the node.
 pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
-        let Some(access) = pack.sidecar().and_then(|it| it.host_access.as_ref()) else {
+        let Some(access) = pack.sidecar().and_then(|sidecar| sidecar.host_access.as_ref()) else {
             continue;
         };
         if !access.enabled {
@@ -87,8 +87,8 @@ pub fn check_pack_allowed(case: &RuleContext<'_, '_>, pack: &ResolvedPack<'_>, f
 /// policies must allow it to every pack, and the pod must not have other containers that no policy names.
 fn check_shared_namespaces(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let uses = |pack: &&ResolvedPack<'_>| {
-        let access = pack.sidecar().and_then(|it| it.host_access.as_ref());
-        access.is_some_and(|it| it.enabled && (it.host_network || it.host_pid))
+        let access = pack.sidecar().and_then(|sidecar| sidecar.host_access.as_ref());
+        access.is_some_and(|access| access.enabled && (access.host_network || access.host_pid))
     };
     let Some(first) = case.packs.iter().find(uses) else {
         return;
@@ -107,11 +107,11 @@ fn check_shared_namespaces(case: &RuleContext<'_, '_>, findings: &mut Findings) 
     };
     // Packs that request access to the node themselves were checked by name above.
     let asks = |pack: &ResolvedPack<'_>| {
-        let access = pack.sidecar().and_then(|it| it.host_access.as_ref());
-        access.is_some_and(|it| it.enabled)
+        let access = pack.sidecar().and_then(|sidecar| sidecar.host_access.as_ref());
+        access.is_some_and(|access| access.enabled)
     };
-    let others = case.packs.iter().filter(|it| it.sidecar().is_some() && !asks(it));
-    for pack in others.filter(|it| !case.policy.host_access.includes_pack(it.id(case))) {
+    let others = case.packs.iter().filter(|pack| pack.sidecar().is_some() && !asks(pack));
+    for pack in others.filter(|pack| !case.policy.host_access.includes_pack(pack.id(case))) {
         let field = format!("spec.skills[{}].skillPackRef", pack.index);
         deny(field, format!("pack {}", quote(pack.name.as_str())));
     }
@@ -119,7 +119,7 @@ fn check_shared_namespaces(case: &RuleContext<'_, '_>, findings: &mut Findings) 
         deny("spec.sandbox.enabled".to_owned(), "the container `sandbox`".to_owned());
     }
     let hooks = case.run.spec.lifecycle.as_ref();
-    if hooks.is_some_and(|it| !it.pre_run.is_empty()) {
+    if hooks.is_some_and(|hooks| !hooks.pre_run.is_empty()) {
         deny("spec.lifecycle.preRun".to_owned(), "hooks".to_owned());
     }
 }

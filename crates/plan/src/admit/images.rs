@@ -14,7 +14,7 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
             check_image(&pack.subject(), "spec.sidecar.image", sidecar.image.as_str(), Some(case.policy), findings);
         }
     }
-    if let Some(sandbox) = case.run.spec.sandbox.as_ref().filter(|it| it.enabled)
+    if let Some(sandbox) = case.run.spec.sandbox.as_ref().filter(|sandbox| sandbox.enabled)
         && let Some(image) = &sandbox.image
     {
         check_image(&case.subject, "spec.sandbox.image", image.as_str(), Some(case.policy), findings);

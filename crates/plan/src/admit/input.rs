@@ -128,9 +128,11 @@ impl Permissions {
     /// floor lists in `clusterRBACNamespaces` the harmless ones. That list says where grants may be, not that every
     /// user of the namespace holds what the floor's exceptions leave to packs of the system namespace.
     pub fn for_unknown_author(floor: Option<&SympoziumPolicySpec>, namespace: &str) -> Self {
-        let listed = floor.and_then(|it| it.rbac_policy.as_ref()).and_then(|it| it.cluster_rbac_namespaces.as_ref());
+        let listed = floor
+            .and_then(|floor| floor.rbac_policy.as_ref())
+            .and_then(|rbac_policy| rbac_policy.cluster_rbac_namespaces.as_ref());
         match listed {
-            Some(list) if list.iter().any(|it| it.as_str() == namespace) => Self::harmless(),
+            Some(list) if list.iter().any(|listed| listed.as_str() == namespace) => Self::harmless(),
             _ => Self::default(),
         }
     }

@@ -1,5 +1,5 @@
-//! Whether a run has its own kernel: by the handler of its RuntimeClass, never by the name of the class, which anyone
-//! can choose.
+//! Whether a run has its own kernel: by the handler of its RuntimeClass, never by the name of the class, which any
+//! user can choose.
 
 use sympozium_api::AgentRun;
 use sympozium_api::guarantee::Guarantee;
@@ -62,14 +62,15 @@ pub fn own_kernel(input: &Input<'_>, run: &AgentRun) -> Option<KernelPlan> {
 
 /// The RuntimeClass of a run in agent-sandbox; other runs have none.
 fn runtime_class(run: &AgentRun) -> Option<&str> {
-    let sandbox = run.spec.agent_sandbox.as_ref().filter(|it| it.enabled)?;
+    let sandbox = run.spec.agent_sandbox.as_ref().filter(|agent_sandbox| agent_sandbox.enabled)?;
     sandbox.runtime_class.as_ref().map(|class| class.as_str())
 }
 
 fn quote_handlers(input: &Input<'_>) -> String {
     let handlers = &input.settings.kernel_handlers;
-    match handlers.is_empty() {
-        true => "none: the operator lists no handler".to_owned(),
-        false => crate::text::quote_list(handlers.iter().map(String::as_str)),
+    if handlers.is_empty() {
+        "none: the operator lists no handler".to_owned()
+    } else {
+        crate::text::quote_list(handlers.iter().map(String::as_str))
     }
 }

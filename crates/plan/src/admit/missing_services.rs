@@ -11,8 +11,8 @@ use super::violation::{Findings, violation};
 pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let services = case.input.settings.services;
     let spec = &case.run.spec;
-    let sandbox = spec.agent_sandbox.as_ref().filter(|it| it.enabled);
-    if let Some(pool) = sandbox.and_then(|it| it.warm_pool_ref.as_ref())
+    let sandbox = spec.agent_sandbox.as_ref().filter(|agent_sandbox| agent_sandbox.enabled);
+    if let Some(pool) = sandbox.and_then(|sandbox| sandbox.warm_pool_ref.as_ref())
         && !services.warm_pools
     {
         findings.deny(

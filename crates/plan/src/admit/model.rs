@@ -54,8 +54,8 @@ fn check_headers(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Fi
     for (name, value) in &model.provider_headers {
         let shown = printable(truncate(name, MAX_NAME));
         let field = format!("spec.model.providerHeaders.{shown}");
-        let is_name =
-            !name.is_empty() && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&it));
+        let is_name = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
         let lower = name.to_ascii_lowercase();
         if !is_name || value.chars().any(char::is_control) || FRAMING_HEADERS.contains(&lower.as_str()) {
             let message = format!("`{shown}` with this value is not one header, or one that is not for you to set");
@@ -66,7 +66,7 @@ fn check_headers(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Fi
                 violation(
                     field,
                     "model-header-credential",
-                    format!("`{shown}` is for a credential, and everybody who can read the run reads it"),
+                    format!("`{shown}` is for a credential, and every user who can read the run reads it"),
                     "put it into the Secret that `authSecretRef` or `providerHeadersSecretRef` names",
                 ),
             );
@@ -117,9 +117,9 @@ pub struct ResolvedModel<'r, 'a> {
 pub fn resolve_model<'r, 'a: 'r>(input: &Input<'a>, reference: &'r ModelRef) -> Option<ResolvedModel<'r, 'a>> {
     let named = reference.as_str().split_once('/');
     let (namespace, name) = named.unwrap_or((input.namespace, reference.as_str()));
-    let own = input.models.own.map(|it| (namespace, it));
+    let own = input.models.own.map(|model| (namespace, model));
     let system = input.models.system.filter(|_| named.is_none());
-    let system = system.map(|it| (input.settings.system_namespace.as_str(), it));
+    let system = system.map(|model| (input.settings.system_namespace.as_str(), model));
     let (namespace, model) = own.or(system)?;
     Some(ResolvedModel { model, name, namespace })
 }

@@ -59,8 +59,8 @@ pub fn warn_about_fetching(case: &RuleContext<'_, '_>, tools: &[ToolDecision], f
             continue;
         };
         let has_secret = sidecar.secret_ref.is_some()
-            || sidecar.env.iter().any(|it| it.value_from.as_ref().is_some_and(|from| from.secret_key_ref.is_some()))
-            || sidecar.volumes.iter().any(|it| it.source.contains_key("secret"));
+            || sidecar.env.iter().any(|env| env.value_from.as_ref().is_some_and(|from| from.secret_key_ref.is_some()))
+            || sidecar.volumes.iter().any(|volume| volume.source.contains_key("secret"));
         let has_grants = !sidecar.rbac.is_empty() || !sidecar.cluster_rbac.is_empty();
         if has_secret || has_grants {
             let what = if has_secret { "a Secret" } else { "access to the Kubernetes API" };

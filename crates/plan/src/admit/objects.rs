@@ -69,8 +69,8 @@ pub(super) fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut
     network::check_hosts(subject, sidecar, findings);
     let resources = sidecar.resources.as_ref();
     for (field, quantity) in [
-        ("spec.sidecar.resources.cpu", resources.and_then(|it| it.cpu.as_ref())),
-        ("spec.sidecar.resources.memory", resources.and_then(|it| it.memory.as_ref())),
+        ("spec.sidecar.resources.cpu", resources.and_then(|resources| resources.cpu.as_ref())),
+        ("spec.sidecar.resources.memory", resources.and_then(|resources| resources.memory.as_ref())),
     ] {
         resources::check_limit(subject, field, quantity, findings);
     }
@@ -134,7 +134,7 @@ pub fn admit_policy(subject: &Subject, spec: &SympoziumPolicySpec) -> Denial {
         findings.deny(subject, violation(format!("spec.{}", entry.field), "policy-entry", entry.reason, remedy));
     }
     unused_fields::check_policy(subject, spec, &mut findings);
-    if spec.network_policy.as_ref().is_some_and(|it| it.allow_dns) {
+    if spec.network_policy.as_ref().is_some_and(|network_policy| network_policy.allow_dns) {
         findings.warn(
             subject,
             violation(

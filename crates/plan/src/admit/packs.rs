@@ -107,7 +107,7 @@ fn check_allowed(
         Some(pack) => vec![pack.namespace.as_str()],
         None => vec![own, &case.input.settings.system_namespace],
     };
-    let ids: Vec<String> = places.iter().map(|it| format!("{it}/{name}")).collect();
+    let ids: Vec<String> = places.iter().map(|namespace| format!("{namespace}/{name}")).collect();
     if ids.iter().any(|id| case.policy.packs.covers(id)) {
         return;
     }
@@ -128,18 +128,18 @@ fn check_allowed(
 pub fn check_skills(subject: &Subject, skills: &[SkillRef], findings: &mut Findings) {
     for (index, skill) in skills.iter().enumerate() {
         let field = format!("spec.skills[{index}].skillPackRef");
-        let told = match &skill.skill_pack_ref {
+        let detail = match &skill.skill_pack_ref {
             None if skill.config_map_ref.is_none() => {
                 let message = "the skill names no pack and no ConfigMap";
                 violation(field, "skill-unnamed", message, "set `skillPackRef`")
             }
-            Some(name) if skills[..index].iter().any(|it| it.skill_pack_ref.as_ref() == Some(name)) => {
+            Some(name) if skills[..index].iter().any(|skill| skill.skill_pack_ref.as_ref() == Some(name)) => {
                 let message = format!("pack {} is listed twice", quote(name.as_str()));
                 violation(field, "skill-twice", message, "list each pack once")
             }
             _ => continue,
         };
-        findings.deny(subject, told);
+        findings.deny(subject, detail);
     }
 }
 
@@ -205,7 +205,7 @@ fn resolve_pack<'a>(
     findings: &mut Findings,
 ) -> ResolvedPack<'a> {
     let spec = &object.pack.spec;
-    let needs_server = spec.sidecar.as_ref().is_some_and(|it| it.requires_server == Some(true));
+    let needs_server = spec.sidecar.as_ref().is_some_and(|sidecar| sidecar.requires_server == Some(true));
     let starts = !needs_server || case.run.spec.mode == RunMode::Server;
     if !starts {
         findings.warn(

@@ -16,14 +16,14 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let spec = &case.run.spec;
     let mut look = NameChecker { subject: &case.subject, findings };
     for (index, skill) in spec.skills.iter().enumerate() {
-        let name = skill.config_map_ref.as_ref().map(|it| it.as_str());
+        let name = skill.config_map_ref.as_ref().map(|config_map_ref| config_map_ref.as_str());
         look.check_name(format!("spec.skills[{index}].configMapRef"), name);
     }
     if let Some(model) = &spec.model {
-        let key = model.auth_secret_ref.as_ref().map(|it| it.as_str());
+        let key = model.auth_secret_ref.as_ref().map(|auth_secret_ref| auth_secret_ref.as_str());
         look.check_name("spec.model.authSecretRef".to_owned(), key);
         let headers = model.provider_headers_secret_ref.as_ref();
-        let headers = headers.map(|it| it.as_str());
+        let headers = headers.map(|secret| secret.as_str());
         look.check_name("spec.model.providerHeadersSecretRef".to_owned(), headers);
         // A scripted model is a ConfigMap.
         look.check_name("spec.model.model".to_owned(), Some(&model.model));
@@ -44,7 +44,7 @@ pub fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findin
         return;
     };
     let mut look = NameChecker { subject, findings };
-    let secret = sidecar.secret_ref.as_ref().map(|it| it.as_str());
+    let secret = sidecar.secret_ref.as_ref().map(|secret_ref| secret_ref.as_str());
     look.check_name("spec.sidecar.secretRef".to_owned(), secret);
     look.check_variables("spec.sidecar.env", &sidecar.env);
     look.check_volumes("spec.sidecar", &sidecar.volumes);
@@ -57,7 +57,7 @@ struct NameChecker<'l> {
 
 impl NameChecker<'_> {
     fn check_name(&mut self, field: String, name: Option<&str>) {
-        let Some(name) = name.filter(|it| is_run_object_name(it)) else {
+        let Some(name) = name.filter(|name| is_run_object_name(name)) else {
             return;
         };
         let message = format!("{} has the form of names of what is made for runs", quote(name));
@@ -68,11 +68,11 @@ impl NameChecker<'_> {
     fn check_variables(&mut self, field: &str, env: &[EnvVar]) {
         for (index, variable) in env.iter().enumerate() {
             let from = variable.value_from.as_ref();
-            let secret = from.and_then(|it| it.secret_key_ref.as_ref());
-            let config_map = from.and_then(|it| it.config_map_key_ref.as_ref());
+            let secret = from.and_then(|from| from.secret_key_ref.as_ref());
+            let config_map = from.and_then(|from| from.config_map_key_ref.as_ref());
             for (kind, reference) in [("secretKeyRef", secret), ("configMapKeyRef", config_map)] {
                 let field = format!("{field}[{index}].valueFrom.{kind}.name");
-                self.check_name(field, reference.map(|it| it.name.as_str()));
+                self.check_name(field, reference.map(|reference| reference.name.as_str()));
             }
         }
     }

@@ -27,7 +27,7 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) -> ResourceLim
         }
     }
     let spec = &case.run.spec;
-    if let Some(sandbox) = spec.sandbox.as_ref().filter(|it| it.enabled) {
+    if let Some(sandbox) = spec.sandbox.as_ref().filter(|sandbox| sandbox.enabled) {
         let resources = sandbox.resources.as_ref();
         let field = "spec.sandbox.resources";
         let amounts = limits_or_default(&case.subject, field, resources, usual.sandbox, findings);
@@ -36,7 +36,8 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) -> ResourceLim
     }
     let agent = agent_limits(case, add_limits(beside, usual.bridge), findings);
     let mut total = add_limits(agent, usual.bridge);
-    let has_hooks = case.run.spec.lifecycle.iter().any(|it| !it.pre_run.is_empty() || !it.post_run.is_empty());
+    let has_hooks =
+        case.run.spec.lifecycle.iter().any(|lifecycle| !lifecycle.pre_run.is_empty() || !lifecycle.post_run.is_empty());
     if has_hooks {
         total = max_limits(total, usual.hook);
     }
@@ -101,7 +102,7 @@ fn check_sandbox_limits(case: &RuleContext<'_, '_>, amounts: ResourceLimits, fin
     if !has_sandbox_container(case) {
         return;
     }
-    for pack in case.packs.iter().filter(|it| it.sidecar().is_none()) {
+    for pack in case.packs.iter().filter(|pack| pack.sidecar().is_none()) {
         let needed = required_resources(pack.spec);
         for (name, field, given, least) in
             [("cpu", "minCPU", amounts.cpu, needed.cpu), ("memory", "minMemory", amounts.memory, needed.memory)]
@@ -128,8 +129,8 @@ fn check_sandbox_limits(case: &RuleContext<'_, '_>, amounts: ResourceLimits, fin
 fn required_resources(spec: &SkillPackSpec) -> ResourceLimits {
     let needs = spec.runtime_requirements.as_ref();
     ResourceLimits {
-        cpu: quantity_or_zero(needs.and_then(|it| it.min_cpu.as_ref())),
-        memory: quantity_or_zero(needs.and_then(|it| it.min_memory.as_ref())),
+        cpu: quantity_or_zero(needs.and_then(|needs| needs.min_cpu.as_ref())),
+        memory: quantity_or_zero(needs.and_then(|needs| needs.min_memory.as_ref())),
     }
 }
 
@@ -155,7 +156,7 @@ pub fn check_requirements(subject: &Subject, spec: &SkillPackSpec, findings: &mu
 fn agent_limits(case: &RuleContext<'_, '_>, others: ResourceLimits, findings: &mut Findings) -> ResourceLimits {
     let usual = case.input.settings.default_limits.agent;
     let sandbox = case.run.spec.agent_sandbox.as_ref();
-    let resources = sandbox.filter(|it| it.enabled).and_then(|it| it.resources.as_ref());
+    let resources = sandbox.filter(|sandbox| sandbox.enabled).and_then(|sandbox| sandbox.resources.as_ref());
     let Some(resources) = resources else {
         return usual;
     };
@@ -189,7 +190,7 @@ fn agent_limits(case: &RuleContext<'_, '_>, others: ResourceLimits, findings: &m
 
 /// The value of a quantity; zero where it is absent or invalid.
 pub fn quantity_or_zero(quantity: Option<&Quantity>) -> ExactQuantity {
-    let amount = quantity.and_then(|it| ExactQuantity::parse(&it.text()).ok());
+    let amount = quantity.and_then(|quantity| ExactQuantity::parse(&quantity.text()).ok());
     amount.unwrap_or(ExactQuantity::ZERO)
 }
 
@@ -205,7 +206,7 @@ fn limits_or_default(
         return usual;
     };
     for (list, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
-        for name in amounts.keys().filter(|it| !matches!(it.as_str(), "cpu" | "memory")) {
+        for name in amounts.keys().filter(|key| !matches!(key.as_str(), "cpu" | "memory")) {
             let name = printable(truncate(name, MAX_NAME));
             findings.warn(
                 subject,
@@ -221,7 +222,7 @@ fn limits_or_default(
     let mut largest = |name: &str, usual: ExactQuantity| {
         let field = |list: &str| format!("{field}.{list}.{name}");
         let request = resources.requests.get(name);
-        let request = request.map(|it| quantity_or_default(subject, &field("requests"), it, usual, findings));
+        let request = request.map(|request| quantity_or_default(subject, &field("requests"), request, usual, findings));
         // A request alone leaves the container with the default limit.
         let written = resources.limits.get(name);
         let limit = limit_or_default(subject, &field("limits"), written, usual, findings);

@@ -49,7 +49,7 @@ fn check_requirements(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     kernel::check(case, findings);
     check_attestation(case, findings);
     for pack in &case.packs {
-        let wants = pack.spec.runtime_requirements.as_ref().and_then(|it| it.sandbox);
+        let wants = pack.spec.runtime_requirements.as_ref().and_then(|requirements| requirements.sandbox);
         if wants == Some(true) && !sandbox && !agent_sandbox {
             findings.deny(
                 &case.subject,
@@ -78,9 +78,12 @@ fn check_container(case: &RuleContext<'_, '_>, pack: &ResolvedPack<'_>, findings
         (Some(sidecar), _) => {
             ("its sidecar", Some(sidecar.image.as_str()), pack.subject(), "spec.runtimeRequirements.image")
         }
-        (None, Some(sandbox)) => {
-            ("the sandbox", sandbox.image.as_ref().map(|it| it.as_str()), case.subject.clone(), "spec.sandbox.image")
-        }
+        (None, Some(sandbox)) => (
+            "the sandbox",
+            sandbox.image.as_ref().map(|image| image.as_str()),
+            case.subject.clone(),
+            "spec.sandbox.image",
+        ),
         (None, None) => {
             let has_needs = needs.image.is_some() || needs.min_cpu.is_some() || needs.min_memory.is_some();
             if has_needs {
@@ -100,7 +103,7 @@ fn check_container(case: &RuleContext<'_, '_>, pack: &ResolvedPack<'_>, findings
             return;
         }
     };
-    let Some(needed) = needs.image.as_ref().map(|it| it.as_str()) else {
+    let Some(needed) = needs.image.as_ref().map(|image| image.as_str()) else {
         return;
     };
     if image.is_some_and(|image| is_same_image(image, needed)) {
@@ -133,12 +136,12 @@ fn is_same_image(one: &str, other: &str) -> bool {
 /// Checks that our executor runs every command, where the policy requires guarantees that only it can attest.
 fn check_attestation(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let demanded = case.policy.isolation.guarantees.iter();
-    let demanded: Vec<_> = demanded.filter(|it| **it != Guarantee::Kernel).collect();
+    let demanded: Vec<_> = demanded.filter(|guarantee| **guarantee != Guarantee::Kernel).collect();
     if demanded.is_empty() {
         return;
     }
     for pack in &case.packs {
-        if pack.sidecar().is_some_and(|it| it.executor == Executor::Image) {
+        if pack.sidecar().is_some_and(|sidecar| sidecar.executor == Executor::Image) {
             findings.deny(
                 &pack.subject(),
                 violation(
@@ -146,7 +149,7 @@ fn check_attestation(case: &RuleContext<'_, '_>, findings: &mut Findings) {
                     "isolation-executor",
                     format!(
                         "the policy requires {} around every command, and nothing attests them for an image that starts itself",
-                        crate::text::quote_list(demanded.iter().map(|it| it.as_str()))
+                        crate::text::quote_list(demanded.iter().map(|guarantee| guarantee.as_str()))
                     ),
                     "set `executor: injected`, or use another pack",
                 ),
@@ -252,7 +255,7 @@ fn check_runtime_class(case: &RuleContext<'_, '_>, findings: &mut Findings) {
 /// Settings that would loosen what every container has, or that have no effect.
 fn check_security_context(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let sandbox = case.run.spec.sandbox.as_ref();
-    if sandbox.is_some_and(|it| !it.enabled && it.security_context.is_some()) {
+    if sandbox.is_some_and(|sandbox| !sandbox.enabled && sandbox.security_context.is_some()) {
         findings.warn(
             &case.subject,
             violation(
@@ -287,7 +290,7 @@ fn check_seccomp(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let field = "spec.sandbox.securityContext.seccompProfile";
     let allowed = &case.policy.isolation.seccomp;
     let asked = enabled_context(case).and_then(|context| context.seccomp_profile.as_ref());
-    let unconfined = asked.is_some_and(|it| it.type_ == SeccompProfileType::Unconfined);
+    let unconfined = asked.is_some_and(|profile| profile.type_ == SeccompProfileType::Unconfined);
     match asked.map(SeccompFilter::from_profile) {
         Some(None) if !unconfined => findings.deny(
             &case.subject,
@@ -345,7 +348,7 @@ fn check_seccomp(case: &RuleContext<'_, '_>, findings: &mut Findings) {
 
 /// The security context of an enabled sandbox.
 fn enabled_context<'c>(case: &RuleContext<'c, '_>) -> Option<&'c SandboxSecurityContext> {
-    let sandbox = case.run.spec.sandbox.as_ref().filter(|it| it.enabled)?;
+    let sandbox = case.run.spec.sandbox.as_ref().filter(|sandbox| sandbox.enabled)?;
     sandbox.security_context.as_ref()
 }
 
@@ -359,5 +362,5 @@ pub fn enabled_kinds(case: &RuleContext<'_, '_>) -> (bool, bool) {
     let spec = &case.run.spec;
     let on = |sandbox: &Sandbox| sandbox.enabled;
     let sandbox = spec.sandbox.as_ref().is_some_and(on);
-    (sandbox, spec.agent_sandbox.as_ref().is_some_and(|it| it.enabled))
+    (sandbox, spec.agent_sandbox.as_ref().is_some_and(|agent_sandbox| agent_sandbox.enabled))
 }

@@ -12,9 +12,9 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let Some(model) = &case.run.spec.model else {
         return;
     };
-    let key = model.auth_secret_ref.as_ref().map(|it| it.as_str());
+    let key = model.auth_secret_ref.as_ref().map(|auth_secret_ref| auth_secret_ref.as_str());
     let headers = model.provider_headers_secret_ref.as_ref();
-    let headers = headers.map(|it| it.as_str()).filter(|it| key != Some(it));
+    let headers = headers.map(|secret| secret.as_str()).filter(|secret| key != Some(secret));
     for key in [key, headers].into_iter().flatten() {
         if !key.is_empty() {
             check_key(case, key, findings);
@@ -28,7 +28,7 @@ fn check_key(case: &RuleContext<'_, '_>, key: &str, findings: &mut Findings) {
             continue;
         };
         let subject = pack.subject();
-        if sidecar.secret_ref.as_ref().is_some_and(|it| it == key) {
+        if sidecar.secret_ref.as_ref().is_some_and(|secret_ref| secret_ref == key) {
             deny(&subject, "spec.sidecar.secretRef".to_owned(), key, findings);
         }
         check_variables(&subject, "spec.sidecar.env", &sidecar.env, key, findings);
@@ -42,8 +42,8 @@ fn check_key(case: &RuleContext<'_, '_>, key: &str, findings: &mut Findings) {
 
 fn check_variables(subject: &Subject, field: &str, env: &[EnvVar], key: &str, findings: &mut Findings) {
     for (index, variable) in env.iter().enumerate() {
-        let reference = variable.value_from.as_ref().and_then(|it| it.secret_key_ref.as_ref());
-        if reference.is_some_and(|it| it.name == key) {
+        let reference = variable.value_from.as_ref().and_then(|value_from| value_from.secret_key_ref.as_ref());
+        if reference.is_some_and(|reference| reference.name == key) {
             deny(subject, format!("{field}[{index}].valueFrom.secretKeyRef.name"), key, findings);
         }
     }
@@ -52,7 +52,7 @@ fn check_variables(subject: &Subject, field: &str, env: &[EnvVar], key: &str, fi
 fn check_volumes(subject: &Subject, volumes: &[Volume], key: &str, findings: &mut Findings) {
     for (index, volume) in volumes.iter().enumerate() {
         let secrets = volume.secrets();
-        for secret in secrets.iter().filter(|it| it.name == Some(key)) {
+        for secret in secrets.iter().filter(|secret| secret.name == Some(key)) {
             let field = format!("spec.sidecar.volumes[{index}].{}", secret.field);
             deny(subject, field, key, findings);
         }

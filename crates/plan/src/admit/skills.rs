@@ -23,7 +23,7 @@ pub fn check(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
             let field = format!("{field}.name");
             findings.deny(subject, violation(field, "skill-name", error.to_string(), remedy));
         }
-        if spec.skills[..index].iter().any(|it| it.name == skill.name) {
+        if spec.skills[..index].iter().any(|earlier| earlier.name == skill.name) {
             let name = printable(truncate(skill.name.as_str(), MAX_NAME));
             let message = format!("two skills are called `{name}`");
             let field = format!("{field}.name");
@@ -43,7 +43,7 @@ pub fn check(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
 
 fn file_violations(field: &str, skill: &Skill) -> Vec<ViolationDetail> {
     let mut problems = Vec::new();
-    let paths: BTreeSet<&str> = skill.files.iter().map(|it| it.path.as_str()).collect();
+    let paths: BTreeSet<&str> = skill.files.iter().map(|file| file.path.as_str()).collect();
     for (index, file) in skill.files.iter().enumerate() {
         let field = format!("{field}.files[{index}]");
         let path = file.path.as_str();
@@ -59,7 +59,7 @@ fn file_violations(field: &str, skill: &Skill) -> Vec<ViolationDetail> {
             let message = format!("{shown} is the text of the skill itself");
             add(format!("{field}.path"), message, "put the text into `content` of the skill");
         }
-        if skill.files[..index].iter().any(|it| it.path == file.path) {
+        if skill.files[..index].iter().any(|earlier| earlier.path == file.path) {
             let message = format!("two files are at {shown}");
             add(format!("{field}.path"), message, "rename one of them");
         }

@@ -21,7 +21,7 @@ pub struct SubagentBounds {
 /// section.
 pub fn subagent_bounds(policy: &EffectivePolicy, agent: Option<&AgentSpec>) -> SubagentBounds {
     let number = |number: i32| u32::try_from(number).unwrap_or(0);
-    let agent = agent.and_then(|it| it.agents.default.subagents.clone());
+    let agent = agent.and_then(|agent| agent.agents.default.subagents.clone());
     let agent = agent.unwrap_or_default();
     let least = |policy: Option<u32>, agent: i32, most: i32| {
         let own = number(agent).min(number(most));

@@ -30,5 +30,5 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
 }
 
 fn stored_len(value: &impl Serialize) -> usize {
-    digest::to_canonical_json(value).map_or(usize::MAX / 2, |it| it.len())
+    digest::to_canonical_json(value).map_or(usize::MAX / 2, |json| json.len())
 }

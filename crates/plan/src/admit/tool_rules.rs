@@ -20,7 +20,7 @@ pub fn warn_about_other_packs(case: &RuleContext<'_, '_>, tools: &[ToolDecision]
         }
         let mut about = tools.iter().filter(|tool| matches_pattern(case, pattern, tool));
         let held = about.find(|tool| tool.action < action && is_limited_by_origin(case, tool));
-        let Some((tool, namespace)) = held.and_then(|it| Some((it, pack_namespace(case, it)?))) else {
+        let Some((tool, namespace)) = held.and_then(|tool| Some((tool, pack_namespace(case, tool)?))) else {
             continue;
         };
         let pack = tool.pack.as_deref().unwrap_or_default();

@@ -46,11 +46,9 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) -> Vec<ToolDec
         .into_iter()
         .map(|tool| {
             let by_run = case.run.spec.tool_policy.as_ref();
-            let is_left = by_run.is_none_or(|it| run_policy_allows(case, it, &tool)) && is_for_skill(case, &tool);
-            match is_left {
-                true => tool,
-                false => ToolDecision { action: Gate::Deny, ..tool },
-            }
+            let is_left =
+                by_run.is_none_or(|policy| run_policy_allows(case, policy, &tool)) && is_for_skill(case, &tool);
+            if is_left { tool } else { ToolDecision { action: Gate::Deny, ..tool } }
         })
         .collect();
     warn_about_useless_packs(case, &decided, findings);
@@ -100,7 +98,7 @@ fn sandbox_id<'c>(case: &RuleContext<'c, '_>) -> PackId<'c> {
 pub(super) fn pack_namespace<'c>(case: &'c RuleContext<'_, '_>, tool: &ToolDecision) -> Option<&'c str> {
     let name = tool.pack.as_deref()?;
     let pack = case.packs.iter().find(|pack| pack.name == name);
-    Some(pack.map_or(sandbox_id(case).namespace, |it| it.namespace.as_str()))
+    Some(pack.map_or(sandbox_id(case).namespace, |pack| pack.namespace.as_str()))
 }
 
 fn decision(case: &RuleContext<'_, '_>, pack: Option<&str>, name: &str, tool: Tool<'_>, open: bool) -> ToolDecision {
@@ -143,7 +141,7 @@ fn is_for_skill(case: &RuleContext<'_, '_>, tool: &ToolDecision) -> bool {
     skills.is_empty()
         || skills.iter().any(|skill| {
             let patterns = skill.allowed_tools.as_ref();
-            patterns.is_none_or(|it| it.iter().any(|it| matches_pattern(case, it.as_str(), tool)))
+            patterns.is_none_or(|patterns| patterns.iter().any(|pattern| matches_pattern(case, pattern.as_str(), tool)))
         })
 }
 
@@ -196,7 +194,7 @@ fn warn_about_unknown_patterns(case: &RuleContext<'_, '_>, tools: &[ToolDecision
     // A policy is for many runs: rules about other packs are expected, but a plain name that matches nothing may be a
     // mistake.
     let of_policy = case.policy.gates.rules().map(|(pattern, _)| pattern);
-    for pattern in of_policy.filter(|it| !it.contains('/') && !known(it)) {
+    for pattern in of_policy.filter(|pattern| !pattern.contains('/') && !known(pattern)) {
         findings.warn(
             &policy_subject(case),
             violation(
@@ -227,7 +225,7 @@ fn warn_about_unknown_patterns(case: &RuleContext<'_, '_>, tools: &[ToolDecision
     }
     let lists = [("allow", run_policy.allow.as_deref().unwrap_or_default()), ("deny", &run_policy.deny)];
     for (list, patterns) in lists {
-        for (index, pattern) in patterns.iter().enumerate().filter(|(_, it)| !known(it.as_str())) {
+        for (index, pattern) in patterns.iter().enumerate().filter(|(_, pattern)| !known(pattern.as_str())) {
             findings.warn(
                 &case.subject,
                 violation(
@@ -269,7 +267,7 @@ fn warn_about_missing_approvers(case: &RuleContext<'_, '_>, tools: &[ToolDecisio
             violation(
                 "spec",
                 "nobody-approves",
-                "some tools need an approval, and nobody may give it",
+                "some tools need an approval, and no user may give it",
                 "name people or groups in `approvalPolicy.approvers`",
             ),
         );
@@ -279,7 +277,7 @@ fn warn_about_missing_approvers(case: &RuleContext<'_, '_>, tools: &[ToolDecisio
 fn check_unique_names(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
     for pack in &case.packs {
-        let tools = pack.sidecar().map_or(&[][..], |it| &it.tools);
+        let tools = pack.sidecar().map_or(&[][..], |sidecar| &sidecar.tools);
         for tool in tools {
             let owner = owners.entry(tool.name.as_str()).or_insert(pack.name.as_str());
             if *owner != pack.name.as_str() {
@@ -306,8 +304,8 @@ fn check_unique_names(case: &RuleContext<'_, '_>, findings: &mut Findings) {
 pub fn check_declarations(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings) {
     for (index, tool) in sidecar.tools.iter().enumerate() {
         let field = format!("spec.sidecar.tools[{index}]");
-        for told in declaration_violations(&field, tool) {
-            findings.deny(subject, told);
+        for detail in declaration_violations(&field, tool) {
+            findings.deny(subject, detail);
         }
         let before = &sidecar.tools[..index];
         if before.iter().any(|other| other.name == tool.name) {
@@ -342,9 +340,9 @@ fn declaration_violations(field: &str, tool: &Declaration) -> Vec<ViolationDetai
 
 fn check_parameters(field: &str, tool: &Declaration, problems: &mut Vec<ViolationDetail>) {
     let nothing = BTreeMap::new();
-    let schema = tool.parameters.as_ref().map_or(&nothing, |it| &it.0);
+    let schema = tool.parameters.as_ref().map_or(&nothing, |parameters| &parameters.0);
     let at = format!("{field}.parameters");
-    if schema.get("type").is_some_and(|it| it != "object") {
+    if schema.get("type").is_some_and(|type_| type_ != "object") {
         let message = "the parameters of a tool are an object";
         problems.push(violation(at.clone(), "tool-parameters", message, "write `type: object`"));
     }
@@ -362,7 +360,8 @@ fn check_parameters(field: &str, tool: &Declaration, problems: &mut Vec<Violatio
         _ => Vec::new(),
     };
     for (index, name) in tool.positional_args.iter().enumerate() {
-        let declared = properties.is_some_and(|it| it.contains_key(name)) && required.contains(&name.as_str());
+        let declared =
+            properties.is_some_and(|properties| properties.contains_key(name)) && required.contains(&name.as_str());
         if !declared {
             problems.push(violation(
                 format!("{field}.positionalArgs[{index}]"),
@@ -372,7 +371,10 @@ fn check_parameters(field: &str, tool: &Declaration, problems: &mut Vec<Violatio
             ));
         }
     }
-    let others = properties.into_iter().flat_map(|it| it.keys()).filter(|name| !tool.positional_args.contains(name));
+    let others = properties
+        .into_iter()
+        .flat_map(|properties| properties.keys())
+        .filter(|name| !tool.positional_args.contains(name));
     if tool.input_mode == InputMode::Args {
         for name in others {
             problems.push(violation(

@@ -91,9 +91,12 @@ fn to_yaml(rule: &Rule) -> String {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-./".contains(&byte);
             !word.is_empty() && word.bytes().all(plain)
         };
-        let listed = words.iter().take(MAX_WORDS).map(|word| match is_plain(word) {
-            true => printable(truncate(word, MAX_NAME)).into_owned(),
-            false => format!("\"{}\"", printable(truncate(word, MAX_NAME))),
+        let listed = words.iter().take(MAX_WORDS).map(|word| {
+            if is_plain(word) {
+                printable(truncate(word, MAX_NAME)).into_owned()
+            } else {
+                format!("\"{}\"", printable(truncate(word, MAX_NAME)))
+            }
         });
         let more = (words.len() > MAX_WORDS).then(|| "…".to_owned());
         listed.chain(more).collect::<Vec<_>>().join(", ")

@@ -84,12 +84,12 @@ pub(crate) fn violation(
 }
 
 impl Findings {
-    pub fn deny(&mut self, subject: &Subject, told: ViolationDetail) {
-        self.add_violation(to_violation(subject, told, None));
+    pub fn deny(&mut self, subject: &Subject, detail: ViolationDetail) {
+        self.add_violation(to_violation(subject, detail, None));
     }
 
-    pub fn deny_missing(&mut self, subject: &Subject, told: ViolationDetail, missing: Subject) {
-        self.add_violation(to_violation(subject, told, Some(missing)));
+    pub fn deny_missing(&mut self, subject: &Subject, detail: ViolationDetail, missing: Subject) {
+        self.add_violation(to_violation(subject, detail, Some(missing)));
     }
 
     fn add_violation(&mut self, reason: Violation) {
@@ -100,18 +100,18 @@ impl Findings {
         push_unique(&mut self.violations, reason);
     }
 
-    pub fn warn(&mut self, subject: &Subject, told: ViolationDetail) {
-        push_unique(&mut self.warnings, to_violation(subject, told, None));
+    pub fn warn(&mut self, subject: &Subject, detail: ViolationDetail) {
+        push_unique(&mut self.warnings, to_violation(subject, detail, None));
     }
 }
 
-fn to_violation(subject: &Subject, told: ViolationDetail, missing: Option<Subject>) -> Violation {
+fn to_violation(subject: &Subject, detail: ViolationDetail, missing: Option<Subject>) -> Violation {
     Violation {
         subject: subject.clone(),
-        field: told.field,
-        rule: told.rule,
-        message: told.message,
-        hint: told.hint,
+        field: detail.field,
+        rule: detail.rule,
+        message: detail.message,
+        hint: detail.hint,
         missing,
     }
 }

@@ -131,7 +131,7 @@ const HOST_TYPES: &[&str] =
 /// device.
 pub fn needs_write_access(host_path: &Value) -> bool {
     let kind = host_path.get("type").and_then(Value::as_str);
-    kind.is_some_and(|it| !PLAIN_HOST_TYPES.contains(&it))
+    kind.is_some_and(|kind| !PLAIN_HOST_TYPES.contains(&kind))
 }
 
 /// Checks that a volume, or a source of a projected one, has only the fields of the table.
@@ -177,15 +177,15 @@ fn check_value(subject: &Subject, field: &str, form: &ValueType, value: &Value, 
     let (fits, expected) = match form {
         ValueType::Any => (true, ""),
         ValueType::Bool => (value.is_boolean(), "`true` or `false`"),
-        ValueType::Text => (text.is_some_and(|it| !it.is_empty()), "a text"),
+        ValueType::Text => (text.is_some_and(|text| !text.is_empty()), "a text"),
         ValueType::Key => (text.is_some_and(crate::text::is_data_key), "a key: letters, digits, `-`, `_` and `.`"),
         ValueType::Name => (text.is_some_and(is_name), "the name of an object"),
         ValueType::RelativePath => (text.is_some_and(crate::path::is_plain_relative), "a plain path below the volume"),
-        ValueType::Mode => (value.as_u64().is_some_and(|it| it <= MAX_MODE), "a number from 0 to 511 (octal 0777)"),
+        ValueType::Mode => (value.as_u64().is_some_and(|mode| mode <= MAX_MODE), "a number from 0 to 511 (octal 0777)"),
         ValueType::Quantity => (is_quantity(value), "an amount such as `256Mi`"),
         ValueType::OneOf(words) => {
-            if !text.is_some_and(|it| words.contains(&it)) {
-                let words = words.iter().filter(|it| !it.is_empty());
+            if !text.is_some_and(|text| words.contains(&text)) {
+                let words = words.iter().filter(|word| !word.is_empty());
                 let message = format!("it must be one of {}", crate::text::quote_list(words));
                 deny(subject, field, &message, findings);
             }
@@ -193,7 +193,7 @@ fn check_value(subject: &Subject, field: &str, form: &ValueType, value: &Value, 
         }
         ValueType::TextMap => {
             let texts = value.as_object();
-            let fits = texts.is_some_and(|it| it.values().all(Value::is_string));
+            let fits = texts.is_some_and(|texts| texts.values().all(Value::is_string));
             (fits, "an object of texts")
         }
         ValueType::List(of) => {

@@ -88,7 +88,11 @@ pub fn check_sidecar(subject: &Subject, sidecar: &Sidecar, findings: &mut Findin
     if let Some(place) = sidecar.effective_secret_path() {
         places.push(("spec.sidecar.secretMountPath".to_owned(), place));
     }
-    for (index, mount) in sidecar.host_access.iter().filter(|it| it.enabled).flat_map(|it| it.mounts.iter().enumerate())
+    for (index, mount) in sidecar
+        .host_access
+        .iter()
+        .filter(|host_access| host_access.enabled)
+        .flat_map(|host_access| host_access.mounts.iter().enumerate())
     {
         let field = format!("spec.sidecar.hostAccess.mounts[{index}].mountPath");
         places.push((field, mount.mount_path.to_string()));
@@ -243,12 +247,14 @@ fn check_mounts(
                 violation(format!("{field}.subPathExpr"), "mount-sub-path-expr", message, remedy),
             );
         }
-        if let Some(sub_path) = mount.sub_path.as_ref().filter(|it| !it.is_empty() && !path::is_plain_relative(it)) {
+        if let Some(sub_path) =
+            mount.sub_path.as_ref().filter(|sub_path| !sub_path.is_empty() && !path::is_plain_relative(sub_path))
+        {
             let message = format!("{} is not a plain path below the volume", quote(sub_path));
             let remedy = "write it without `.`, `..`, `//` and a leading slash";
             findings.deny(&owner.subject, violation(format!("{field}.subPath"), "mount-sub-path", message, remedy));
         }
-        if mount.mount_propagation.as_deref().is_some_and(|it| it != "None") {
+        if mount.mount_propagation.as_deref().is_some_and(|mount_propagation| mount_propagation != "None") {
             let message = "mounts of a run do not spread to or from the node";
             findings.deny(
                 &owner.subject,

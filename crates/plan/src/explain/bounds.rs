@@ -135,7 +135,7 @@ pub fn limits(plan: &RunPlan) -> Limits {
 pub fn can_start_runs(plan: &RunPlan) -> bool {
     let mut tools = plan.tools.iter();
     plan.subagents.levels > 0
-        && tools.any(|it| it.name == SPAWN_SUBAGENTS && it.pack.is_none() && it.gate != Gate::Deny)
+        && tools.any(|tool| tool.name == SPAWN_SUBAGENTS && tool.pack.is_none() && tool.gate != Gate::Deny)
 }
 
 pub fn isolation(plan: &RunPlan) -> Isolation {
@@ -144,7 +144,7 @@ pub fn isolation(plan: &RunPlan) -> Isolation {
     let profile = seccomp.localhost_profile.as_deref().unwrap_or_default();
     Isolation {
         floor: floor.clone(),
-        not_required: Guarantee::ALL.into_iter().filter(|it| !floor.contains(it)).collect(),
+        not_required: Guarantee::ALL.into_iter().filter(|guarantee| !floor.contains(guarantee)).collect(),
         seccomp: match seccomp.type_ {
             SeccompProfileType::RuntimeDefault => "RuntimeDefault".to_owned(),
             SeccompProfileType::Unconfined => UNCONFINED.to_owned(),
@@ -156,16 +156,16 @@ pub fn isolation(plan: &RunPlan) -> Isolation {
 }
 
 pub fn lifetime(plan: &RunPlan) -> Lifetime {
-    let token_seconds = plan.identities.iter().map(|it| it.token_seconds).max();
+    let token_seconds = plan.identities.iter().map(|identity| identity.token_seconds).max();
     let mut rights_end = Vec::new();
     if let Some(seconds) = token_seconds {
         rights_end = vec![
             "bindings are deleted first when the run ends, for whatever reason: from then on the API server answers 403".to_owned(),
             "then the Secret that tokens are bound to, and the ServiceAccount".to_owned(),
-            format!("if nobody is there to delete them, a token expires {} after it was made", super::summary::format_seconds(seconds)),
+            format!("a token that is not deleted expires {} after it was made", super::summary::format_seconds(seconds)),
         ];
-        let mut after = plan.parts.iter().filter(|it| it.role.is_post_run());
-        if after.any(|it| it.identity.is_some()) {
+        let mut after = plan.parts.iter().filter(|part| part.role.is_post_run());
+        if after.any(|part| part.identity.is_some()) {
             let later = "those of the hooks, when the hooks after the run have ended";
             rights_end.insert(1, later.to_owned());
         }
@@ -181,14 +181,14 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
 }
 
 pub fn approval(plan: &RunPlan) -> ApprovalInfo {
-    let asks = |it: &ToolPlan| it.gate == Gate::Ask;
+    let asks = |tool: &ToolPlan| tool.gate == Gate::Ask;
     let approvers = match &plan.approval.approvers {
-        None => vec!["everybody who may write the status of a ToolApproval".to_owned()],
+        None => vec!["every user who may write the status of a ToolApproval".to_owned()],
         Some(approvers) => approvers
             .iter()
-            .map(|it| match it.kind {
-                ApproverKind::User => format!("user {}", it.name),
-                ApproverKind::Group => format!("group {}", it.name),
+            .map(|approver| match approver.kind {
+                ApproverKind::User => format!("user {}", approver.name),
+                ApproverKind::Group => format!("group {}", approver.name),
             })
             .collect(),
     };

@@ -64,7 +64,7 @@ impl Change {
 /// The added, changed and unchanged ones together are all powers of the new explanation.
 pub fn compare(old: &Explanation, new: &Explanation) -> (Vec<Change>, Unchanged) {
     let (old, new) = (old.powers(), new.powers());
-    let by_key: BTreeMap<_, &Power> = old.iter().map(|it| (it.key(), it)).collect();
+    let by_key: BTreeMap<_, &Power> = old.iter().map(|power| (power.key(), power)).collect();
     let mut changes = Vec::new();
     let mut kept = 0;
     for power in &new {
@@ -89,11 +89,11 @@ pub fn compare(old: &Explanation, new: &Explanation) -> (Vec<Change>, Unchanged)
         };
         changes.push(change(direction, power, before.value.clone()));
     }
-    let now: BTreeMap<_, &Power> = new.iter().map(|it| (it.key(), it)).collect();
-    let gone = old.iter().filter(|it| !now.contains_key(&it.key()));
-    changes.extend(gone.map(|it| change(Direction::Removed, it, None)));
+    let now: BTreeMap<_, &Power> = new.iter().map(|power| (power.key(), power)).collect();
+    let gone = old.iter().filter(|power| !now.contains_key(&power.key()));
+    changes.extend(gone.map(|power| change(Direction::Removed, power, None)));
     changes.sort_by(|a, b| {
-        let order = |it: &Change| (it.power.section, it.direction, !it.power.is_severe);
+        let order = |change: &Change| (change.power.section, change.direction, !change.power.is_severe);
         order(a).cmp(&order(b)).then_with(|| a.power.key().cmp(&b.power.key()))
     });
     (changes, Unchanged(kept))

@@ -25,10 +25,7 @@ impl Access {
     }
 
     pub(super) fn from_mount(mount: &Mount) -> Self {
-        match mount.read_only {
-            true => Self::ReadOnly,
-            false => Self::ReadWrite,
-        }
+        if mount.read_only { Self::ReadOnly } else { Self::ReadWrite }
     }
 }
 
@@ -89,7 +86,7 @@ pub struct VolumeMountInfo {
 }
 
 pub fn all(plan: &RunPlan) -> Vec<VolumeInfo> {
-    plan.volumes.iter().map(|it| volume_info(plan, it)).collect()
+    plan.volumes.iter().map(|volume| volume_info(plan, volume)).collect()
 }
 
 fn volume_info(plan: &RunPlan, volume: &PlanVolume) -> VolumeInfo {
@@ -98,7 +95,7 @@ fn volume_info(plan: &RunPlan, volume: &PlanVolume) -> VolumeInfo {
         _ => None,
     };
     let mounted_by = plan.parts.iter().flat_map(|part| {
-        let mounts = part.mounts.iter().filter(|it| it.volume == volume.name);
+        let mounts = part.mounts.iter().filter(|mount| mount.volume == volume.name);
         mounts.map(|mount| VolumeMountInfo {
             part: part.name.to_string(),
             path: mount.path.to_string(),
@@ -126,12 +123,12 @@ pub fn describe_mount(plan: &RunPlan, mount: &Mount) -> String {
 /// The kind of the mounted volume; `Other` for a volume that does not exist.
 pub fn mount_kind(plan: &RunPlan, mount: &Mount) -> VolumeKind {
     let volume = plan.volume(&mount.volume);
-    volume.map_or(VolumeKind::Other, |it| volume_kind(&it.source))
+    volume.map_or(VolumeKind::Other, |volume| volume_kind(&volume.source))
 }
 
 /// The digest of everything in the plan about the mounted volume.
 pub fn mount_digest(plan: &RunPlan, mount: &Mount) -> String {
-    let volume = plan.volume(&mount.volume).map(|it| &it.source);
+    let volume = plan.volume(&mount.volume).map(|volume| &volume.source);
     super::tools::digest_value(&serde_json::to_value(volume).unwrap_or_default())
 }
 
@@ -168,15 +165,18 @@ fn describe_volume(plan: &RunPlan, volume: &PlanVolume) -> String {
             let use_ = purpose(plan, volume).unwrap_or_else(|| "scratch space".to_owned());
             format!("{use_}, on disk, kept until the hooks after the run have ended")
         }
-        VolumeSource::Texts { pack, programs } => match programs {
-            true => format!("texts and programs of pack {pack}"),
-            false => format!("texts of pack {pack}"),
-        },
-        VolumeSource::Input { part } => format!("what {part} is told about the run"),
+        VolumeSource::Texts { pack, programs } => {
+            if *programs {
+                format!("texts and programs of pack {pack}")
+            } else {
+                format!("texts of pack {pack}")
+            }
+        }
+        VolumeSource::Input { part } => format!("what {part} reads about the run"),
         VolumeSource::Token { identity } => {
             let account = plan
                 .identity(identity)
-                .map_or_else(|| identity.to_string(), |it| super::grants::service_account(plan, it));
+                .map_or_else(|| identity.to_string(), |identity| super::grants::service_account(plan, identity));
             format!("token of ServiceAccount {account}")
         }
         VolumeSource::Secret { secret } => format!("Secret {secret}"),
@@ -189,7 +189,7 @@ fn describe_volume(plan: &RunPlan, volume: &PlanVolume) -> String {
 /// The purpose of scratch space, from the paths where it is mounted.
 fn purpose(plan: &RunPlan, volume: &PlanVolume) -> Option<String> {
     for part in &plan.parts {
-        let mut mounts = part.mounts.iter().filter(|it| it.volume == volume.name);
+        let mut mounts = part.mounts.iter().filter(|mount| mount.volume == volume.name);
         let purpose = mounts.find_map(|mount| match mount.path.as_str() {
             paths::WORKSPACE => Some("files that parts share".to_owned()),
             paths::DOOR => Some("the socket between agent and bridge".to_owned()),
@@ -248,10 +248,7 @@ fn describe_projected(source: &Value) -> String {
             });
         }
     }
-    match words.is_empty() {
-        true => "nothing".to_owned(),
-        false => words.join(", "),
-    }
+    if words.is_empty() { "nothing".to_owned() } else { words.join(", ") }
 }
 
 /// The credential that a volume may contain.
@@ -277,7 +274,7 @@ pub fn credential_kinds(volume: &Volume) -> Vec<CredentialKind> {
         }
         let sources = source.get("sources").and_then(Value::as_array);
         let sources = sources.into_iter().flatten().filter_map(Value::as_object);
-        found.extend(sources.flat_map(|it| it.keys()).map(|it| credential_kind(it)));
+        found.extend(sources.flat_map(|source| source.keys()).map(|key| credential_kind(key)));
     }
     found
 }
@@ -308,12 +305,12 @@ pub fn persistent_claim(volume: &PlanVolume) -> Option<String> {
 pub fn secret_names(volume: &Volume) -> Vec<String> {
     let mut found = Vec::new();
     let mut add = |source: Option<&Value>, field: &str| {
-        let name = source.and_then(|it| it.get(field)).and_then(Value::as_str);
+        let name = source.and_then(|source| source.get(field)).and_then(Value::as_str);
         found.extend(name.map(str::to_owned));
     };
     add(volume.source.get("secret"), "secretName");
     let projected = volume.source.get("projected");
-    let sources = projected.and_then(|it| it.get("sources")).and_then(Value::as_array);
+    let sources = projected.and_then(|source| source.get("sources")).and_then(Value::as_array);
     for source in sources.into_iter().flatten() {
         add(source.get("secret"), "name");
     }

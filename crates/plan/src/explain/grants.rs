@@ -40,7 +40,7 @@ pub struct Grant {
 }
 
 pub fn all(plan: &RunPlan) -> Vec<IdentityInfo> {
-    plan.identities.iter().map(|it| identity_info(plan, it)).collect()
+    plan.identities.iter().map(|identity| identity_info(plan, identity)).collect()
 }
 
 fn identity_info(plan: &RunPlan, identity: &Identity) -> IdentityInfo {

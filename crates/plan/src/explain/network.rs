@@ -69,12 +69,12 @@ pub fn explain_network(plan: &RunPlan) -> Network {
 
 fn explain_part(plan: &RunPlan, part: &Part) -> PartNetwork {
     let mut hosts: Vec<String> =
-        part_hosts(plan, part).flat_map(|it| it.destinations.iter().map(format_destination)).collect();
+        part_hosts(plan, part).flat_map(|reach| reach.destinations.iter().map(format_destination)).collect();
     hosts.sort();
     hosts.dedup();
     PartNetwork {
         part: part.name.to_string(),
-        any_public_host: part_hosts(plan, part).any(|it| it.public),
+        any_public_host: part_hosts(plan, part).any(|reach| reach.public),
         hosts,
         kubernetes_api: part.identity.is_some(),
         node_network: has_node_network(plan) && !matches!(part.role, Role::PostRun { .. }),
@@ -82,25 +82,22 @@ fn explain_part(plan: &RunPlan, part: &Part) -> PartNetwork {
 }
 
 fn part_hosts<'a>(plan: &'a RunPlan, part: &'a Part) -> impl Iterator<Item = &'a AllowedHosts> {
-    let credentials = plan.credentials.iter().filter(|it| it.part == part.name);
-    credentials.map(|it| &it.reach)
+    let credentials = plan.credentials.iter().filter(|credential| credential.part == part.name);
+    credentials.map(|credential| &credential.reach)
 }
 
 /// `host:port`, with brackets around an IPv6 address.
 pub fn format_destination(destination: &Destination) -> String {
     let Destination { host, port } = destination;
     let port = port.map_or_else(|| "*".to_owned(), |port| port.to_string());
-    match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    }
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Whether the run's pod has the node's network. One part that requests it is enough: Kubernetes gives it to a whole
 /// pod.
 pub fn has_node_network(plan: &RunPlan) -> bool {
-    let mut access = plan.parts.iter().filter_map(|it| it.host_access.as_ref());
-    access.any(|it| it.enabled && it.host_network)
+    let mut access = plan.parts.iter().filter_map(|part| part.host_access.as_ref());
+    access.any(|access| access.enabled && access.host_network)
 }
 
 /// What a part may reach, in words; empty when nothing.

@@ -7,20 +7,20 @@ use super::files::{self, Access};
 
 /// The access of a part to the node, in words; empty for most parts.
 pub fn describe_node_access(plan: &RunPlan, part: &Part) -> Vec<String> {
-    let access = part.host_access.as_ref().filter(|it| it.enabled);
+    let access = part.host_access.as_ref().filter(|host_access| host_access.enabled);
     let mut words = access.map(describe_powers).unwrap_or_default();
     for mount in &part.mounts {
         let path = plan.volume(&mount.volume).and_then(node_path);
         words.extend(path.map(|path| describe_mount(mount, &path)));
     }
     // A directory in `hostAccess` is a volume of the plan too.
-    let mut told = Vec::new();
+    let mut unique = Vec::new();
     for word in words {
-        if !told.contains(&word) {
-            told.push(word);
+        if !unique.contains(&word) {
+            unique.push(word);
         }
     }
-    told
+    unique
 }
 
 /// Whether a run has any access to the node.
@@ -32,7 +32,7 @@ pub fn uses_node(plan: &RunPlan) -> bool {
 /// Directories of the node that are volumes of the pod and that no part mounts.
 pub fn unmounted_paths(plan: &RunPlan) -> Vec<String> {
     let volumes = plan.volumes.iter();
-    let unseen = volumes.filter(|it| plan.parts_mounting(&it.name).next().is_none());
+    let unseen = volumes.filter(|volume| plan.parts_mounting(&volume.name).next().is_none());
     unseen.filter_map(node_path).map(|path| format!("{path} of the node (mounted by no part)")).collect()
 }
 
@@ -68,10 +68,7 @@ fn describe_powers(access: &HostAccess) -> Vec<String> {
     let powers = words.iter().filter(|(has, _)| *has);
     let powers = powers.map(|(_, words)| (*words).to_owned());
     let mounts = mounts.iter().map(|mount| {
-        let access = match mount.read_only {
-            true => Access::ReadOnly,
-            false => Access::ReadWrite,
-        };
+        let access = if mount.read_only { Access::ReadOnly } else { Access::ReadWrite };
         describe_directory(access, mount.host_path.as_str(), mount.mount_path.as_str())
     });
     powers.chain(mounts).collect()

@@ -157,16 +157,16 @@ pub fn run_info(plan: &RunPlan) -> RunInfo {
         mode: plan.task.mode,
         workload,
         warm_pool: warm_pool.map(ToString::to_string),
-        parent: run.parent.as_ref().map(|it| it.run_name.to_string()),
+        parent: run.parent.as_ref().map(|parent| parent.run_name.to_string()),
         task_digest: digest_value(&serde_json::to_value(&plan.task).unwrap_or_default()),
         made_from: plan
             .resolved
             .iter()
-            .map(|it| ObjectInfo {
-                kind: it.kind.clone(),
-                namespace: it.namespace.to_string(),
-                name: it.name.to_string(),
-                digest: it.digest.to_string(),
+            .map(|object| ObjectInfo {
+                kind: object.kind.clone(),
+                namespace: object.namespace.to_string(),
+                name: object.name.to_string(),
+                digest: object.digest.to_string(),
             })
             .collect(),
     }
@@ -189,16 +189,16 @@ pub fn model_info(plan: &RunPlan) -> ModelInfo {
     ModelInfo {
         provider: provider.clone(),
         model: model.clone(),
-        endpoint: endpoint.as_ref().map(|it| {
-            let scheme = if it.encrypted { "https" } else { "http" };
+        endpoint: endpoint.as_ref().map(|endpoint| {
+            let scheme = if endpoint.encrypted { "https" } else { "http" };
             // Users put keys into the query.
-            let path = match it.path.split_once('?') {
+            let path = match endpoint.path.split_once('?') {
                 Some((path, _)) => format!("{path}?…"),
-                None => it.path.clone(),
+                None => endpoint.path.clone(),
             };
-            format!("{scheme}://{}:{}{path}", it.host, it.port)
+            format!("{scheme}://{}:{}{path}", endpoint.host, endpoint.port)
         }),
-        is_encrypted: endpoint.as_ref().is_none_or(|it| it.encrypted),
+        is_encrypted: endpoint.as_ref().is_none_or(|endpoint| endpoint.encrypted),
         settings_digest: digest_value(&serde_json::to_value(&plan.model).unwrap_or_default()),
         keys: keys
             .iter()
@@ -240,8 +240,8 @@ fn skill_info(skill: &SkillPlan) -> SkillInfo {
         directory: skill.directory.clone(),
         description: skill.description.clone(),
         allowed_tools: allowed.map(|all| all.iter().map(ToString::to_string).collect()),
-        files: skill.files.iter().map(|it| it.path.to_string()).collect(),
-        programs: skill.files.iter().filter(|it| it.executable).map(|it| it.path.to_string()).collect(),
+        files: skill.files.iter().map(|file| file.path.to_string()).collect(),
+        programs: skill.files.iter().filter(|file| file.executable).map(|file| file.path.to_string()).collect(),
     }
 }
 

@@ -123,7 +123,7 @@ fn part_info(plan: &RunPlan, part: &Part) -> PartInfo {
         role,
         owner,
         is_gate: part.role.gate_default().is_some(),
-        gate_default: part.role.gate_default().filter(|it| !it.is_block()),
+        gate_default: part.role.gate_default().filter(|gate_default| !gate_default.is_block()),
         image: part.image.to_string(),
         image_pull_policy: part.image_pull_policy,
         executor: executor_kind(&part.role, &part.start),
@@ -131,15 +131,20 @@ fn part_info(plan: &RunPlan, part: &Part) -> PartInfo {
         environment: part.env.iter().map(variable_info).collect(),
         mounts: mount_infos(plan, part),
         reaches: network::describe_part(plan, part),
-        service_account: identity.and_then(|it| plan.identity(it)).map(|it| grants::service_account(plan, it)),
+        service_account: identity
+            .and_then(|identity| plan.identity(identity))
+            .map(|identity| grants::service_account(plan, identity)),
         node: node::describe_node_access(plan, part),
-        ports: part.ports.iter().map(|it| format!("{} ({})", it.container_port, it.name)).collect(),
+        ports: part.ports.iter().map(|port| format!("{} ({})", port.container_port, port.name)).collect(),
     }
 }
 
 fn mount_infos(plan: &RunPlan, part: &Part) -> Vec<MountInfo> {
     let others = |mount: &sympozium_api::run_plan::Mount| {
-        plan.parts_mounting(&mount.volume).filter(|it| it.name != part.name).map(|it| it.name.to_string()).collect()
+        plan.parts_mounting(&mount.volume)
+            .filter(|other| other.name != part.name)
+            .map(|other| other.name.to_string())
+            .collect()
     };
     let mounts = part.mounts.iter().map(|mount| MountInfo {
         path: mount.path.to_string(),
@@ -155,8 +160,8 @@ fn mount_infos(plan: &RunPlan, part: &Part) -> Vec<MountInfo> {
 
 fn variable_info(variable: &EnvVar) -> VariableInfo {
     let from = variable.value_from.as_ref();
-    let secret = from.and_then(|it| it.secret_key_ref.as_ref());
-    let config_map = from.and_then(|it| it.config_map_key_ref.as_ref());
+    let secret = from.and_then(|from| from.secret_key_ref.as_ref());
+    let config_map = from.and_then(|from| from.config_map_key_ref.as_ref());
     let from = match (from, secret, config_map) {
         (None, _, _) => VariableSource::Value,
         (_, Some(key), _) => VariableSource::Secret(key.name.to_string(), key.key.clone()),

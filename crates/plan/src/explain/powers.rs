@@ -127,7 +127,7 @@ impl Explanation {
         self.add_components(&mut list);
         let mut powers = list.0;
         powers.sort_by(|a, b| {
-            let order = |it: &Power| (it.section, !it.is_severe);
+            let order = |power: &Power| (power.section, !power.is_severe);
             order(a).cmp(&order(b)).then_with(|| a.key().cmp(&b.key()))
         });
         // Two rules may give the same power; the larger value counts.
@@ -174,7 +174,7 @@ impl Explanation {
         for egress in &self.network.pod.egress {
             list.add(Section::Network, "pod", egress);
         }
-        for tool in self.tools.iter().filter(|it| it.gate != Gate::Deny) {
+        for tool in self.tools.iter().filter(|tool| tool.gate != Gate::Deny) {
             let owner = tool.pack.as_deref().unwrap_or_default();
             let (value, rank) = match tool.gate {
                 Gate::Allow => ("allowed", 2),
@@ -194,7 +194,7 @@ impl Explanation {
                 list.add_detail(Section::Tools, owner, &what, &format_command(&tool.program));
             }
         }
-        for part in self.parts.iter().filter(|it| it.executor != Executor::Ours) {
+        for part in self.parts.iter().filter(|part| part.executor != Executor::Ours) {
             let command = match (part.command.is_empty(), part.executor) {
                 (_, Executor::Injected) => "our executor".to_owned(),
                 (true, _) => "what the image starts".to_owned(),
@@ -248,7 +248,7 @@ impl Explanation {
         }
         for part in &self.parts {
             list.add_value(made, &part.part, "image", &part.image, None);
-            let pulled = part.image_pull_policy.map_or("by default", |it| match it {
+            let pulled = part.image_pull_policy.map_or("by default", |policy| match policy {
                 ImagePullPolicy::Always => "always",
                 ImagePullPolicy::IfNotPresent => "if not present",
                 ImagePullPolicy::Never => "never",

@@ -65,8 +65,8 @@ fn remark_shared_node_access(plan: &RunPlan, remarks: &mut Vec<Remark>) {
             "The node's network is given to a whole pod: every part is in it, and no NetworkPolicy holds there.",
         );
     }
-    let mut access = plan.parts.iter().filter_map(|it| it.host_access.as_ref());
-    if access.any(|it| it.enabled && it.host_pid) {
+    let mut access = plan.parts.iter().filter_map(|part| part.host_access.as_ref());
+    if access.any(|access| access.enabled && access.host_pid) {
         add(
             remarks,
             "node-processes",
@@ -83,10 +83,10 @@ fn remark_grants(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     add(
         remarks,
         "creating-runs",
-        "Whoever may create an AgentRun with these packs can use their rights: it is as strong as creating a pod that has them.",
+        "Every user who may create an AgentRun with these packs can use their rights: it is as strong as creating a pod that has them.",
     );
     let text = format!(
-        "Whoever may create pods or read Secrets in namespace {} holds the rights of this run while it lasts.",
+        "Every user who may create pods or read Secrets in namespace {} holds the rights of this run while it lasts.",
         plan.run.namespace
     );
     add(remarks, "namespace", text);
@@ -100,8 +100,8 @@ fn remark_network(plan: &RunPlan, remarks: &mut Vec<Remark>) {
         );
         add(remarks, "model-reads", text);
     }
-    let public = plan.credentials.iter().filter(|it| it.reach.public);
-    let mut public: Vec<String> = public.map(|it| it.part.to_string()).collect();
+    let public = plan.credentials.iter().filter(|credential| credential.reach.public);
+    let mut public: Vec<String> = public.map(|to_string| to_string.part.to_string()).collect();
     public.dedup();
     if !public.is_empty() {
         let text = format!(
@@ -128,9 +128,9 @@ fn remark_network(plan: &RunPlan, remarks: &mut Vec<Remark>) {
 
 fn remark_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     let tools = tools::all(plan);
-    let offered = |it: &&ToolInfo| it.gate != Gate::Deny;
-    let free = |it: &&ToolInfo| offered(it) && it.arguments == ArgumentCheck::FreeText;
-    if tools.iter().any(|it| free(&it)) {
+    let offered = |tool: &&ToolInfo| tool.gate != Gate::Deny;
+    let free = |tool: &&ToolInfo| offered(tool) && tool.arguments == ArgumentCheck::FreeText;
+    if tools.iter().any(|tool| free(&tool)) {
         add(
             remarks,
             "free-text",
@@ -138,14 +138,14 @@ fn remark_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
         );
     }
     let native = plan.tools.iter();
-    if native.filter(|it| it.gate != Gate::Deny).any(|it| it.acts == ToolHandler::Agent) {
+    if native.filter(|tool| tool.gate != Gate::Deny).any(|tool| tool.acts == ToolHandler::Agent) {
         add(
             remarks,
             "native-file-tools",
             "For file tools of the agent the mount is the boundary: permits, questions and receipts of them bind an honest agent only.",
         );
     }
-    let asks = plan.tools.iter().any(|it| it.gate == Gate::Ask);
+    let asks = plan.tools.iter().any(|tool| tool.gate == Gate::Ask);
     let shares = plan.parts.iter().any(mounts_workspace);
     if asks && shares {
         add(
@@ -157,7 +157,7 @@ fn remark_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     let own = parts_where(plan, |part| executor_kind(&part.role, &part.start) == Executor::Image);
     if !own.is_empty() {
         let text = format!(
-            "In {} runs what the image starts: isolation is that of the pod's spec, and nobody attests to more. `executor: injected` of a pack confines each command and reports what was live.",
+            "In {} runs what the image starts: isolation is that of the pod's spec, and nothing attests to more. `executor: injected` of a pack confines each command and reports what was live.",
             own.join(", ")
         );
         add(remarks, "not-attested", text);
@@ -166,7 +166,7 @@ fn remark_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
 
 fn mounts_workspace(part: &Part) -> bool {
     let mut mounts = part.mounts.iter();
-    mounts.any(|it| it.path.as_str() == paths::WORKSPACE)
+    mounts.any(|mount| mount.path.as_str() == paths::WORKSPACE)
 }
 
 fn remark_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
@@ -181,7 +181,7 @@ fn remark_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     let sharing = parts_where(plan, mounts_workspace);
     let writes = plan.parts.iter().any(|part| {
         let mut mounts = part.mounts.iter();
-        mounts.any(|it| it.path.as_str() == paths::WORKSPACE && !it.read_only)
+        mounts.any(|mount| mount.path.as_str() == paths::WORKSPACE && !mount.read_only)
     });
     if sharing.len() > 1 && writes {
         let text = format!(
@@ -199,7 +199,7 @@ fn remark_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
             own.as_ref() == Some(&place)
         };
         let sharing = parts_where(plan, |part| {
-            let volumes = part.mounts.iter().map(|it| plan.volume(&it.volume));
+            let volumes = part.mounts.iter().map(|mount| plan.volume(&mount.volume));
             volumes.flatten().any(is_there)
         });
         if sharing.len() > 1 {
@@ -210,19 +210,19 @@ fn remark_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
             add(remarks, "shared-volume", text);
         }
     }
-    let kinds = plan.volumes.iter().map(|it| files::volume_kind(&it.source));
-    if kinds.into_iter().any(|it| it == VolumeKind::Storage) {
+    let kinds = plan.volumes.iter().map(|volume| files::volume_kind(&volume.source));
+    if kinds.into_iter().any(|kind| kind == VolumeKind::Storage) {
         add(
             remarks,
             "storage",
-            "Storage that is there before and after the run carries files from one run to the next, and to whoever else mounts it.",
+            "Storage that is there before and after the run carries files from one run to the next, and to every other pod that mounts it.",
         );
     }
 }
 
 fn remark_texts(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     let from_config_map = |source: &SkillSource| matches!(source, SkillSource::ConfigMap { .. });
-    if plan.skills.iter().any(|it| from_config_map(&it.source)) {
+    if plan.skills.iter().any(|skill| from_config_map(&skill.source)) {
         add(
             remarks,
             "texts-by-reference",
@@ -231,11 +231,11 @@ fn remark_texts(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     }
     let movable = parts_where(plan, |part| {
         let image = Image::parse(part.image.as_str());
-        !image.is_ok_and(|it| it.digest().is_some())
+        !image.is_ok_and(|image| image.digest().is_some())
     });
     if !movable.is_empty() {
         let text = format!(
-            "Images of {} are named by tag: whoever may push to the registry decides what runs. A digest (`@sha256:…`) pins it.",
+            "Images of {} are named by tag: every user who may push to the registry decides what runs. A digest (`@sha256:…`) pins it.",
             movable.join(", ")
         );
         add(remarks, "image-tags", text);

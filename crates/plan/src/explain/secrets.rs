@@ -43,13 +43,13 @@ pub fn all(plan: &RunPlan) -> Vec<SecretInfo> {
         let name = Some(part.name.0.as_str());
         for variable in &part.env {
             let from = variable.value_from.as_ref();
-            if let Some(key) = from.and_then(|it| it.secret_key_ref.as_ref()) {
+            if let Some(key) = from.and_then(|from| from.secret_key_ref.as_ref()) {
                 let how = describe_variable(&key.key, variable.name.as_str());
                 add(key.name.as_str(), name, how);
             }
         }
         for mount in &part.mounts {
-            let source = plan.volume(&mount.volume).map(|it| &it.source);
+            let source = plan.volume(&mount.volume).map(|volume| &volume.source);
             let secrets = match source {
                 Some(VolumeSource::Secret { secret }) => vec![secret.to_string()],
                 Some(VolumeSource::Declared { volume }) => secret_names(volume),
@@ -67,7 +67,8 @@ pub fn all(plan: &RunPlan) -> Vec<SecretInfo> {
     }
     if let Some(secret) = &plan.model.headers_secret {
         let mounted = found.get(secret.as_str());
-        let is_known = mounted.is_some_and(|seen| seen.iter().any(|it| it.part.as_deref() == Some(&bridge)));
+        let is_known =
+            mounted.is_some_and(|seen| seen.iter().any(|secret_use| secret_use.part.as_deref() == Some(&bridge)));
         if !is_known {
             let how = "headers of requests to the model".to_owned();
             let seen = found.entry(secret.to_string()).or_default();
@@ -83,8 +84,5 @@ pub fn all(plan: &RunPlan) -> Vec<SecretInfo> {
 }
 
 fn describe_variable(key: &str, variable: &str) -> String {
-    match key == variable {
-        true => format!("variable {variable}"),
-        false => format!("variable {variable} (key {key})"),
-    }
+    if key == variable { format!("variable {variable}") } else { format!("variable {variable} (key {key})") }
 }

@@ -53,25 +53,27 @@ fn summarize_node(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String
         }
     }
     has.extend(node::unmounted_paths(plan));
-    match has.is_empty() {
-        true => cannot.push("touch the node it runs on".to_owned()),
-        false => can.push(format!("use the node it runs on: {}", join_words(&has))),
+    if has.is_empty() {
+        cannot.push("touch the node it runs on".to_owned());
+    } else {
+        can.push(format!("use the node it runs on: {}", join_words(&has)));
     }
 }
 
 fn summarize_kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let identities = grants::all(plan);
-    let all = || identities.iter().flat_map(|it| &it.grants);
-    let count = |scope| all().filter(|it| it.scope == scope).count();
+    let all = || identities.iter().flat_map(|identity| &identity.grants);
+    let count = |scope| all().filter(|grant| grant.scope == scope).count();
     let (whole, own) = (count(Scope::Cluster), count(Scope::Namespace));
     if whole + own == 0 {
-        match credentials::has_token(plan) {
-            true => can.push("use the Kubernetes API as whoever has no rights there".to_owned()),
-            false => cannot.push("hold a token for the Kubernetes API".to_owned()),
+        if credentials::has_token(plan) {
+            can.push("use the Kubernetes API without rights there".to_owned());
+        } else {
+            cannot.push("hold a token for the Kubernetes API".to_owned());
         }
         return;
     }
-    let packs: BTreeSet<&str> = identities.iter().map(|it| it.pack.as_deref().unwrap_or("hooks")).collect();
+    let packs: BTreeSet<&str> = identities.iter().map(|identity| identity.pack.as_deref().unwrap_or("hooks")).collect();
     let packs: Vec<String> = packs.into_iter().map(str::to_owned).collect();
     let mut places = Vec::new();
     if whole > 0 {
@@ -93,16 +95,16 @@ fn summarize_kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<
 /// Consequences of a rule that give more permissions than it names.
 fn severe_consequences(grant: &Grant) -> impl Iterator<Item = String> {
     let heavy = grant.implies.iter();
-    let heavy = heavy.filter(|it| it.weight == Weight::MoreRights);
-    heavy.map(|it| format!("{} {}", it.rights.join(", "), it.consequence))
+    let heavy = heavy.filter(|implication| implication.weight == Weight::MoreRights);
+    heavy.map(|implication| format!("{} {}", implication.rights.join(", "), implication.consequence))
 }
 
 fn summarize_commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let tools = tools::all(plan);
     let at = |gate, tool: &ToolInfo| tool.gate == gate;
     let lines = |gate| -> Vec<String> {
-        let free = tools.iter().filter(|it| it.arguments == ArgumentCheck::FreeText);
-        let parts = free.filter(|it| at(gate, it)).filter_map(|it| it.part.clone());
+        let free = tools.iter().filter(|tool| tool.arguments == ArgumentCheck::FreeText);
+        let parts = free.filter(|tool| at(gate, tool)).filter_map(|tool| tool.part.clone());
         parts.collect::<BTreeSet<_>>().into_iter().collect()
     };
     let (freely, asking) = (lines(Gate::Allow), lines(Gate::Ask));
@@ -116,8 +118,8 @@ fn summarize_commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<St
         cannot.push("call a tool that is known to take a command line".to_owned());
     }
     let by_name = |gate| {
-        let held = tools.iter().filter(|it| it.arguments == ArgumentCheck::Schema);
-        held.filter(|it| at(gate, it)).count()
+        let held = tools.iter().filter(|tool| tool.arguments == ArgumentCheck::Schema);
+        held.filter(|tool| at(gate, tool)).count()
     };
     let counted = |count: usize| match count {
         1 => "1 tool".to_owned(),
@@ -133,8 +135,9 @@ fn summarize_commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<St
 
 fn summarize_network(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let network = network::explain_network(plan);
-    let public: Vec<String> = network.parts.iter().filter(|it| it.any_public_host).map(|it| it.part.clone()).collect();
-    let hosts: BTreeSet<String> = network.parts.iter().flat_map(|it| it.hosts.clone()).collect();
+    let public: Vec<String> =
+        network.parts.iter().filter(|part| part.any_public_host).map(|part| part.part.clone()).collect();
+    let hosts: BTreeSet<String> = network.parts.iter().flat_map(|part| part.hosts.clone()).collect();
     let mut reached: Vec<String> = hosts.into_iter().collect();
     if !public.is_empty() {
         reached.insert(0, format!("any public host ({})", join_words(&public)));
@@ -143,16 +146,18 @@ fn summarize_network(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<Str
         can.push("reach whatever the node reaches".to_owned());
         return;
     }
-    let elsewhere = match reached.is_empty() && plan.identities.is_empty() {
-        true => "reach any host, or look up names",
-        false => "reach any other host, or look up names",
+    let elsewhere = if reached.is_empty() && plan.identities.is_empty() {
+        "reach any host, or look up names"
+    } else {
+        "reach any other host, or look up names"
     };
     if !reached.is_empty() {
         can.push(format!("reach {}", join_words(&reached)));
     }
-    cannot.push(match network.pod.enforced_or_refused {
-        true => elsewhere.to_owned(),
-        false => format!("{elsewhere}, if the cluster enforces NetworkPolicies"),
+    cannot.push(if network.pod.enforced_or_refused {
+        elsewhere.to_owned()
+    } else {
+        format!("{elsewhere}, if the cluster enforces NetworkPolicies")
     });
 }
 
@@ -160,7 +165,7 @@ fn summarize_secrets(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<Str
     let seen: Vec<String> = secrets::all(plan)
         .into_iter()
         .filter_map(|secret| {
-            let parts: BTreeSet<String> = secret.seen.iter().filter_map(|it| it.part.clone()).collect();
+            let parts: BTreeSet<String> = secret.seen.iter().filter_map(|secret_use| secret_use.part.clone()).collect();
             let parts: Vec<String> = parts.into_iter().collect();
             let name = secret.secret;
             (!parts.is_empty()).then(|| format!("{name} ({})", join_words(&parts)))
@@ -169,9 +174,9 @@ fn summarize_secrets(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<Str
     if !seen.is_empty() {
         can.push(format!("see Secret {}", join_words(&seen)));
     }
-    let has_rights = grants::all(plan).iter().any(|it| !it.grants.is_empty());
+    let has_rights = grants::all(plan).iter().any(|identity| !identity.grants.is_empty());
     if seen.is_empty() && !has_rights && !credentials::has_unknown(plan) {
-        cannot.push("read a Secret besides its own".to_owned());
+        cannot.push("read a Secret other than its own".to_owned());
     }
     if !credentials::agent_has_credential(plan) {
         cannot.push("start its agent with a credential".to_owned());
@@ -202,8 +207,5 @@ pub fn format_seconds(seconds: u64) -> String {
             rest %= length;
         }
     }
-    match words.is_empty() {
-        true => "0 s".to_owned(),
-        false => words.join(" "),
-    }
+    if words.is_empty() { "0 s".to_owned() } else { words.join(" ") }
 }

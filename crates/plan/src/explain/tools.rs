@@ -124,7 +124,7 @@ fn arguments_digest(tool: &ToolPlan) -> String {
 /// The digest of a value of a plan. Values that came from JSON always have one.
 pub fn digest_value(value: &Value) -> String {
     let digest = sympozium_api::digest::digest(DIGEST_DOMAIN, value);
-    digest.map_or_else(|error| error.to_string(), |it| it.to_string())
+    digest.map_or_else(|error| error.to_string(), |digest| digest.to_string())
 }
 
 /// Whether the model chooses any argument.
@@ -144,7 +144,8 @@ fn runs_interpreter(program: &[String]) -> bool {
     program.iter().any(|word| {
         let name = word.rsplit('/').next().unwrap_or(word);
         // A version at the end does not matter: `python3.13`.
-        let plain = name.trim_end_matches(|it: char| it.is_ascii_digit() || it == '.' || it == '-');
+        let plain =
+            name.trim_end_matches(|character: char| character.is_ascii_digit() || character == '.' || character == '-');
         INTERPRETERS.contains(&name) || INTERPRETERS.contains(&plain)
     })
 }

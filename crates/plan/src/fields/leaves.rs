@@ -29,8 +29,8 @@ pub fn leaves() -> Vec<Leaf> {
         let kind = &definition.spec.names.kind;
         for version in &definition.spec.versions {
             let schema = version.schema.as_ref();
-            let schema = schema.and_then(|it| it.open_api_v3_schema.as_ref());
-            let properties = schema.and_then(|it| it.properties.as_ref());
+            let schema = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
+            let properties = schema.and_then(|schema| schema.properties.as_ref());
             for (name, schema) in properties.expect("a schema") {
                 if matches!(name.as_str(), "spec" | "status") {
                     walk(kind, name.clone(), schema, &mut leaves);
@@ -56,7 +56,7 @@ fn walk(kind: &str, path: String, schema: &JSONSchemaProps, leaves: &mut Vec<Lea
             maximum: schema.maximum,
         });
     };
-    if let Some(properties) = schema.properties.as_ref().filter(|it| !it.is_empty()) {
+    if let Some(properties) = schema.properties.as_ref().filter(|properties| !properties.is_empty()) {
         if is_open {
             leaf(format!("{path}.?"), true);
         }

@@ -67,8 +67,8 @@ pub fn unused() -> Vec<Value> {
 fn documents(scene: &str) -> Vec<Value> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/fields/scenes");
     let text = std::fs::read_to_string(directory.join(format!("{scene}.yaml"))).expect("a scene");
-    let documents = text.split("\n---\n").filter(|it| !it.trim().is_empty());
-    documents.map(|it| serde_saphyr::from_str::<Value>(it).expect("YAML")).collect()
+    let documents = text.split("\n---\n").filter(|document| !document.trim().is_empty());
+    documents.map(|document| serde_saphyr::from_str::<Value>(document).expect("YAML")).collect()
 }
 
 pub fn kind_of(object: &Value) -> &str {
@@ -100,11 +100,11 @@ pub fn run_warnings(run: &Value) -> BTreeSet<(&'static str, String)> {
     for object in &mut objects {
         object["apiVersion"] = json!("sympozium.ai/v1alpha1");
     }
-    let said = |_: &Input<'_>, admitted: &Admitted<'_>| -> BTreeSet<(&'static str, String)> {
+    let warnings_of = |_: &Input<'_>, admitted: &Admitted<'_>| -> BTreeSet<(&'static str, String)> {
         let warnings = admitted.warnings.iter();
-        warnings.map(|it| (it.rule, it.field.clone())).collect()
+        warnings.map(|warning| (warning.rule, warning.field.clone())).collect()
     };
-    Harness::from_objects(objects).with_admitted(said).expect("an admitted run")
+    Harness::from_objects(objects).with_admitted(warnings_of).expect("an admitted run")
 }
 
 fn is_readable(object: &Value) -> bool {
@@ -131,7 +131,7 @@ impl SceneResult {
         let made = Harness::from_objects(objects).with_admitted(plan_and_render);
         Some(match made {
             Ok(made) => Self::Admitted(Box::new(made?)),
-            Err(reasons) => Self::Denied(reasons.iter().map(|it| it.rule).collect()),
+            Err(reasons) => Self::Denied(reasons.iter().map(|reason| reason.rule).collect()),
         })
     }
 }
@@ -141,7 +141,7 @@ fn plan_and_render(input: &Input<'_>, admitted: &Admitted<'_>) -> Option<Value> 
     let mut plan = planned.plan;
     plan.resolved.clear();
     let rendered = render(&plan, &planned.texts, &RenderSettings::default()).ok()?;
-    let objects = rendered.objects.iter().map(|it| it.object.to_value().ok());
+    let objects = rendered.objects.iter().map(|object| object.object.to_value().ok());
     let objects: Option<Vec<Value>> = objects.collect();
     Some(json!({
         "plan": serde_json::to_value(&plan).ok()?,

@@ -101,12 +101,12 @@ pub fn candidates(leaf: &Leaf, current: Option<&Value>) -> Vec<Value> {
         Some("boolean") => values.extend([json!(true), json!(false)]),
         Some("integer") => {
             let number = current.and_then(Value::as_i64).unwrap_or(1);
-            let fits = |it: &i64| {
-                let it = *it as f64;
-                leaf.minimum.is_none_or(|least| it >= least) && leaf.maximum.is_none_or(|most| it <= most)
+            let fits = |number: &i64| {
+                let number = *number as f64;
+                leaf.minimum.is_none_or(|least| number >= least) && leaf.maximum.is_none_or(|most| number <= most)
             };
             let numbers = [number + 1, number - 1, 3, 60].into_iter().filter(fits);
-            values.extend(numbers.map(|it| json!(it)));
+            values.extend(numbers.map(|number| json!(number)));
         }
         Some("string") => {
             let text = current.and_then(Value::as_str).unwrap_or_default();
@@ -114,7 +114,7 @@ pub fn candidates(leaf: &Leaf, current: Option<&Value>) -> Vec<Value> {
         }
         _ => {}
     }
-    values.retain(|it| Some(it) != current);
+    values.retain(|value| Some(value) != current);
     values
 }
 
@@ -123,7 +123,7 @@ fn special_values(leaf: &Leaf, current: Option<&Value>) -> Vec<Value> {
     let path = leaf.path.as_str();
     let ends = |end: &str| path.ends_with(end);
     if ends(".volumes[].?") {
-        let name = current.and_then(|it| it.get("name")).cloned();
+        let name = current.and_then(|current| current.get("name")).cloned();
         return vec![
             json!({ "name": name, "emptyDir": { "medium": "Memory" } }),
             json!({ "name": name, "configMap": { "name": "other" } }),

@@ -100,7 +100,7 @@ fn destinations() {
     for pattern in ["*", "*.", "a.*.b", "*.127.0.0.1", "**.a.com", "*a.com"] {
         assert!(Destination::parse(pattern, None).is_err(), "{pattern}");
     }
-    let meet = |left: &str, right: &str| destination(left).meet(&destination(right)).map(|it| it.to_string());
+    let meet = |left: &str, right: &str| destination(left).meet(&destination(right)).map(|meet| meet.to_string());
     assert_eq!(meet("*.a.com", "x.a.com 443"), Some("x.a.com:443".to_owned()));
     assert_eq!(meet("*.a.com 443", "x.a.com"), Some("x.a.com:443".to_owned()));
     assert_eq!(meet("*.a.com 443", "x.a.com 80"), None);
@@ -206,7 +206,7 @@ proptest! {
         let host = Host::parse(&host)?;
         let both = left.allows(&host, port) && right.allows(&host, port);
         let meet = left.meet(&right);
-        prop_assert_eq!(meet.as_ref().is_some_and(|it| it.allows(&host, port)), both);
+        prop_assert_eq!(meet.as_ref().is_some_and(|meet| meet.allows(&host, port)), both);
         prop_assert_eq!(right.meet(&left), meet);
         if left.covers(&right) {
             prop_assert_eq!(left.meet(&right), Some(right));

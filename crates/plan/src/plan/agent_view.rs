@@ -48,7 +48,7 @@ fn offered_tools(tools: &[ToolPlan]) -> Vec<OfferedTool> {
     let mut offered: Vec<OfferedTool> = Vec::new();
     for tool in tools.iter().filter(open) {
         // One entry for all packs: the parameter `target` chooses the pack.
-        if offered.iter().any(|it| it.name == tool.name) {
+        if offered.iter().any(|other| other.name == tool.name) {
             continue;
         }
         let mut parameters = tool.parameters.clone();
@@ -71,7 +71,9 @@ fn offered_tools(tools: &[ToolPlan]) -> Vec<OfferedTool> {
 /// is.
 fn set_targets(parameters: &mut OpenObject, targets: &[&str]) {
     let properties = parameters.0.get_mut("properties");
-    let target = properties.and_then(Value::as_object_mut).map(|it| it.entry("target").or_insert_with(|| json!({})));
+    let target = properties
+        .and_then(Value::as_object_mut)
+        .map(|properties| properties.entry("target").or_insert_with(|| json!({})));
     if let Some(target) = target.and_then(Value::as_object_mut) {
         target.insert("enum".to_owned(), json!(targets));
     }

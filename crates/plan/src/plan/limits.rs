@@ -125,12 +125,12 @@ pub const OUTBOUND_LIMITS: ToolLimits = ToolLimits {
 /// The deadlines of a run.
 pub fn deadlines(admitted: &Admitted<'_>, limits: &Limits) -> Deadlines {
     let spec = &admitted.run.spec;
-    let written = spec.timeout.as_ref().and_then(|it| it.to_duration().ok());
+    let written = spec.timeout.as_ref().and_then(|timeout| timeout.to_duration().ok());
     // Admission has filled it in and checked it.
     let run = written.map_or(0, round_up_seconds);
-    let asks = admitted.tools.iter().any(|it| it.action == Gate::Ask);
+    let asks = admitted.tools.iter().any(|tool| tool.action == Gate::Ask);
     let waiting = if asks { limits.waiting_seconds } else { 0 };
-    let hooks = spec.lifecycle.iter().flat_map(|it| &it.pre_run);
+    let hooks = spec.lifecycle.iter().flat_map(|lifecycle| &lifecycle.pre_run);
     let hooks: u64 = hooks.map(|hook| hook_seconds(hook.timeout.as_ref())).sum();
     let ceiling = [run, waiting, hooks, limits.start_seconds, limits.connect_seconds, limits.grace_seconds];
     Deadlines {
@@ -149,7 +149,7 @@ pub const DEFAULT_HOOK_SECONDS: u64 = 5 * 60;
 
 /// Timeout of a hook in seconds.
 pub fn hook_seconds(timeout: Option<&sympozium_api::duration::DurationText>) -> u64 {
-    let written = timeout.and_then(|it| it.to_duration().ok());
+    let written = timeout.and_then(|timeout| timeout.to_duration().ok());
     written.map_or(DEFAULT_HOOK_SECONDS, round_up_seconds)
 }
 

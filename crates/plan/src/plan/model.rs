@@ -32,8 +32,8 @@ pub fn plan(input: &Input<'_>, admitted: &Admitted<'_>) -> ModelPlan {
 
 /// One variable for the provider's key and one for a key without a provider; nothing else of the Secret is read.
 fn keys(model: &RunModel, provider: &Provider) -> Vec<ModelKey> {
-    let secret = model.auth_secret_ref.as_ref().map(|it| it.as_str());
-    let Some(secret) = secret.filter(|it| !it.is_empty()) else {
+    let secret = model.auth_secret_ref.as_ref().map(|auth_secret_ref| auth_secret_ref.as_str());
+    let Some(secret) = secret.filter(|secret| !secret.is_empty()) else {
         return Vec::new();
     };
     let key = |variable: &str| ModelKey { variable: EnvName::new(variable), secret: SecretName::new(secret) };

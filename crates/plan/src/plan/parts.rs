@@ -93,7 +93,7 @@ pub fn build<'a>(
     parts.extend(
         packs
             .iter()
-            .zip(admitted.packs.iter().filter(|it| it.sidecar().is_some()))
+            .zip(admitted.packs.iter().filter(|pack| pack.sidecar().is_some()))
             .map(|(part, pack)| builder.build_skill(part, pack)),
     );
     parts.extend(builder.build_sandbox());
@@ -153,7 +153,7 @@ impl PartsBuilder<'_, '_> {
     /// With hooks after the run, the workspace outlives the agent's pod.
     fn add_workspace(&mut self) {
         let hooks = self.admitted.run.spec.lifecycle.as_ref();
-        if hooks.is_some_and(|it| !it.post_run.is_empty()) {
+        if hooks.is_some_and(|hooks| !hooks.post_run.is_empty()) {
             let size = WORKSPACE_SIZE.into();
             self.add_volume("workspace".to_owned(), VolumeSource::Kept { size });
         } else {
@@ -181,11 +181,11 @@ impl PartsBuilder<'_, '_> {
         mounts: &[sympozium_api::open::VolumeMount],
     ) -> Vec<Mount> {
         let named = self.admitted.volumes.iter();
-        let named: Vec<_> = named.filter(|it| it.owner == *owner).cloned().collect();
+        let named: Vec<_> = named.filter(|named| named.owner == *owner).cloned().collect();
         let mut made = Vec::new();
         for volume in volumes {
-            let own: Vec<_> = mounts.iter().filter(|it| it.name == volume.name).collect();
-            let name = named.iter().find(|it| volume.name == it.name.as_str());
+            let own: Vec<_> = mounts.iter().filter(|mount| mount.name == volume.name).collect();
+            let name = named.iter().find(|named| volume.name == named.name.as_str());
             let (Some(name), false) = (name, own.is_empty()) else {
                 continue;
             };
@@ -195,7 +195,7 @@ impl PartsBuilder<'_, '_> {
                 volume: name.clone(),
                 path: mount.mount_path.clone(),
                 read_only: mount.read_only == Some(true),
-                sub_path: mount.sub_path.clone().filter(|it| !it.is_empty()),
+                sub_path: mount.sub_path.clone().filter(|sub_path| !sub_path.is_empty()),
                 recursive_read_only: (mount.recursive_read_only.as_deref()).and_then(RecursiveReadOnly::parse),
             }));
         }
@@ -235,7 +235,7 @@ fn variable(name: &str, value: &str) -> EnvVar {
 
 /// Sets a variable; replaces one of the same name.
 fn set_variable(env: &mut Vec<EnvVar>, variable: EnvVar) {
-    match env.iter_mut().find(|it| it.name == variable.name) {
+    match env.iter_mut().find(|env| env.name == variable.name) {
         Some(there) => *there = variable,
         None => env.push(variable),
     }

@@ -47,8 +47,8 @@ pub fn resolved_objects(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<Ve
         objects.push(resolved_object("SkillPack", &pack.namespace, metadata, pack.spec)?);
     }
     let model = admitted.run.spec.model.as_ref();
-    let reference = model.and_then(|it| it.model_ref.as_ref());
-    if let Some(found) = reference.and_then(|it| resolve_model(input, it)) {
+    let reference = model.and_then(|model| model.model_ref.as_ref());
+    if let Some(found) = reference.and_then(|reference| resolve_model(input, reference)) {
         let metadata = (&found.model.metadata.name, &found.model.metadata.uid);
         // The address need not follow from the spec.
         let served = ServedModel { spec: &found.model.spec, endpoint: model_url(&found) };
@@ -64,7 +64,7 @@ fn own_or_system<'k, K>(
     namespace: &'k str,
     system: &'k str,
 ) -> Option<(&'k K, &'k str)> {
-    own.map(|it| (it, namespace)).or(of_system.map(|it| (it, system)))
+    own.map(|model| (model, namespace)).or(of_system.map(|model| (model, system)))
 }
 
 fn resolved_object(

@@ -79,7 +79,7 @@ fn plan_pack_skill(admitted: &Admitted<'_>, pack: &str, skill: &Skill) -> Result
     let file = |file: &SkillFile| SkillFilePlan {
         path: file.path.clone(),
         executable: is_executable(file),
-        bytes: decode_contents(file).map_or(0, |it| it.len() as u64),
+        bytes: decode_contents(file).map_or(0, |content| content.len() as u64),
     };
     Ok(SkillPlan {
         source: SkillSource::Pack {
@@ -92,7 +92,7 @@ fn plan_pack_skill(admitted: &Admitted<'_>, pack: &str, skill: &Skill) -> Result
         description: skill.description.clone(),
         allowed_tools: skill.allowed_tools.as_ref().map(|all| {
             let patterns = all.iter();
-            patterns.filter_map(|it| without_namespace(admitted, it)).collect()
+            patterns.filter_map(|pattern| without_namespace(admitted, pattern)).collect()
         }),
         files: skill.files.iter().map(file).collect(),
     })
@@ -106,6 +106,6 @@ fn without_namespace(admitted: &Admitted<'_>, pattern: &ToolPattern) -> Option<T
         return Some(pattern.clone());
     };
     let mut packs = admitted.packs.iter();
-    let is_meant = packs.any(|it| it.name == *name && it.namespace == *namespace);
+    let is_meant = packs.any(|pack| pack.name == *name && pack.namespace == *namespace);
     is_meant.then(|| ToolPattern::new(format!("{name}/{tool}")))
 }

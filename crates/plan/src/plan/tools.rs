@@ -58,7 +58,7 @@ fn plan_tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan
         };
         return Some(made(acts, description, parameters(), limits));
     };
-    let found = packs.iter().find(|it| it.pack == pack);
+    let found = packs.iter().find(|candidate| candidate.pack == pack);
     let part = match found {
         Some(found) => found.part.clone(),
         None if pack == SANDBOX_PACK => PartName(SANDBOX_PACK.to_owned()),
@@ -68,7 +68,7 @@ fn plan_tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan
         let ToolOffer { description, parameters, .. } = BuiltinTool::find(name)?.offer.as_ref()?;
         return Some(made(ToolHandler::Shell { part }, description, parameters(), COMMAND_LIMITS));
     }
-    let declared = found?.sidecar.tools.iter().find(|it| it.name == name)?;
+    let declared = found?.sidecar.tools.iter().find(|tool| tool.name == name)?;
     let acts = ToolHandler::Program {
         part,
         exec: declared.exec.iter().chain(&declared.subcommand).cloned().collect(),

@@ -49,8 +49,8 @@ impl EffectivePolicy {
     /// closes the network.
     fn set_model_services(&mut self, spec: &SympoziumPolicySpec, role: Role) {
         let models = spec.model_policy.as_ref();
-        let is_listed = models.is_some_and(|it| it.allowed_namespaces.is_some());
-        let is_closed = spec.network_policy.as_ref().is_some_and(|it| it.deny_all);
+        let is_listed = models.is_some_and(|models| models.allowed_namespaces.is_some());
+        let is_closed = spec.network_policy.as_ref().is_some_and(|network_policy| network_policy.deny_all);
         self.model_services = match role {
             _ if is_listed => self.model_namespaces.clone(),
             Role::Floor if !is_closed => Allowed::All,
@@ -62,7 +62,7 @@ impl EffectivePolicy {
     /// policy.
     fn set_seccomp_choices(&mut self, spec: &SympoziumPolicySpec, role: Role) {
         let sandbox = spec.sandbox_policy.as_ref();
-        let named = sandbox.and_then(|it| it.seccomp_profile.as_ref());
+        let named = sandbox.and_then(|sandbox| sandbox.seccomp_profile.as_ref());
         self.seccomp_choices = match (named, role) {
             (Some(profile), _) => Allowed::only(SeccompFilter::from_profile(profile)),
             (None, Role::Floor) => Allowed::All,

@@ -32,7 +32,7 @@ impl EgressBounds {
 
     fn new(public: bool, listed: Allowed<Destination>) -> Self {
         let listed = match listed {
-            Allowed::Only(listed) if public => Allowed::only(listed.into_iter().filter(|it| !is_public(it))),
+            Allowed::Only(listed) if public => Allowed::only(listed.into_iter().filter(|pattern| !is_public(pattern))),
             listed => listed,
         };
         Self { public, destinations: listed }
@@ -43,7 +43,9 @@ impl EgressBounds {
     pub fn meet(&self, other: &Self) -> Self {
         let common = self.destinations.meet(&other.destinations);
         let of_public = |open: &Self, listed: &Self| match &listed.destinations {
-            Allowed::Only(listed) if open.public => listed.iter().filter(|it| is_public(it)).cloned().collect(),
+            Allowed::Only(listed) if open.public => {
+                listed.iter().filter(|pattern| is_public(pattern)).cloned().collect()
+            }
             _ => Vec::new(),
         };
         let listed = match common {

@@ -92,7 +92,9 @@ impl GrantBounds {
             ceilings: policy.ceiling.as_deref().map(rules).into_iter().collect(),
             exceptions: Exceptions::InAll([rules(&policy.exceptions)].into()),
             consents: Exceptions::Any,
-            cluster_namespaces: Allowed::from_list(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned()))),
+            cluster_namespaces: Allowed::from_list(
+                namespaces.map(|namespaces| namespaces.iter().map(|name| name.as_str().to_owned())),
+            ),
         }
     }
 

@@ -61,19 +61,23 @@ impl HostPowers {
         let directories = policy.allowed_host_paths.iter();
         Self {
             packs: packs::allowed_packs(policy.packs.as_deref(), system_namespace),
-            namespaces: Allowed::from_list(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned()))),
+            namespaces: Allowed::from_list(
+                namespaces.map(|namespaces| namespaces.iter().map(|name| name.as_str().to_owned())),
+            ),
             host_network: policy.host_network,
             host_pid: policy.host_pid,
             privileged: policy.privileged,
             run_as_root: policy.run_as_root,
             allow_mounts: mounts,
             directories: Allowed::only(
-                directories.filter(|it| it.path_prefix == "/" || crate::path::is_plain(it.path_prefix.as_str())).map(
-                    |it| HostDirectory {
-                        path: it.path_prefix.as_str().trim_end_matches('/').to_owned(),
-                        writable: !it.read_only,
-                    },
-                ),
+                directories
+                    .filter(|directory| {
+                        directory.path_prefix == "/" || crate::path::is_plain(directory.path_prefix.as_str())
+                    })
+                    .map(|directory| HostDirectory {
+                        path: directory.path_prefix.as_str().trim_end_matches('/').to_owned(),
+                        writable: !directory.read_only,
+                    }),
             ),
         }
     }

@@ -97,12 +97,12 @@ impl IsolationBounds {
         let max_cpu = amount("maxCPU", &policy.max_cpu);
         let max_memory = amount("maxMemory", &policy.max_memory);
         let agent_sandbox = policy.agent_sandbox_policy.as_ref();
-        let classes = agent_sandbox.and_then(|it| it.allowed_runtime_classes.as_ref());
-        let classes = Allowed::from_list(classes.map(|it| it.iter().map(|name| name.as_str().to_owned())));
+        let classes = agent_sandbox.and_then(|agent_sandbox| agent_sandbox.allowed_runtime_classes.as_ref());
+        let classes = Allowed::from_list(classes.map(|classes| classes.iter().map(|name| name.as_str().to_owned())));
         let guarantees: BTreeSet<Guarantee> = policy.minimum_isolation.iter().copied().collect();
         let isolation = Self {
             sandbox_required: policy.required,
-            agent_sandbox_required: agent_sandbox.is_some_and(|it| it.required),
+            agent_sandbox_required: agent_sandbox.is_some_and(|agent_sandbox| agent_sandbox.required),
             runtime_classes: classes,
             // An invalid profile allows no filter: nothing runs unconfined.
             seccomp: Allowed::from_list(policy.seccomp_profile.as_ref().map(SeccompFilter::from_profile)),

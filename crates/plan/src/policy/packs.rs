@@ -32,5 +32,5 @@ pub fn allowed_packs(packs: Option<&[PackRef]>, system_namespace: &str) -> Allow
         name if name.contains('/') => name.to_owned(),
         name => format!("{system_namespace}/{name}"),
     };
-    Allowed::from_list(packs.map(|it| it.iter().map(qualified)))
+    Allowed::from_list(packs.map(|packs| packs.iter().map(qualified)))
 }

@@ -66,18 +66,19 @@ fn any_restriction() -> impl Strategy<Value = (&'static str, Value)> {
     let models =
         (prop::option::of(some(&["team", "other"])), prop::option::of(some(&["gpt-4o*", "gpt*", "gpt-4o-mini", "*"])));
     prop_oneof![
-        sandbox.prop_map(|it| ("sandboxPolicy", it)),
+        sandbox.prop_map(|sandbox| ("sandboxPolicy", sandbox)),
         (0..4, 0..4)
             .prop_map(|(depth, at_once)| ("subagentPolicy", json!({ "maxDepth": depth, "maxConcurrent": at_once }))),
-        gating.prop_map(|it| ("toolGating", it)),
-        gates.prop_map(|it| ("featureGates", json!(it))),
+        gating.prop_map(|gating| ("toolGating", gating)),
+        gates.prop_map(|gates| ("featureGates", json!(gates))),
         models.prop_map(|(spaces, names)| (
             "modelPolicy",
             json!({ "allowedNamespaces": spaces, "allowedModels": names })
         )),
         prop::option::of(some(&["ghcr.io", "ghcr.io/org", "ghcr.io/org/*", "docker.io/library", "no host"]))
-            .prop_map(|it| ("imagePolicy", json!({ "allowedRegistries": it }))),
-        some(&["secrets", "events", "*"]).prop_map(|it| ("lifecyclePolicy", json!({ "deniedResources": it }))),
+            .prop_map(|registries| ("imagePolicy", json!({ "allowedRegistries": registries }))),
+        some(&["secrets", "events", "*"])
+            .prop_map(|resources| ("lifecyclePolicy", json!({ "deniedResources": resources }))),
     ]
 }
 
@@ -107,23 +108,23 @@ fn any_opening() -> impl Strategy<Value = (&'static str, Value)> {
     });
     let approvers = prop::option::of(some(&["sre", "dev"]));
     let approval = (approvers, 1..3, 10..1000, any::<[bool; 2]>()).prop_map(|(names, count, seconds, [scope, author])| {
-        let names = names.map(|it| it.into_iter().map(|name| json!({ "kind": "Group", "name": name })).collect::<Vec<_>>());
+        let names = names.map(|names| names.into_iter().map(|name| json!({ "kind": "Group", "name": name })).collect::<Vec<_>>());
         json!({ "approvers": names, "requiredApprovals": count, "expiresAfterSeconds": seconds, "allowRunScope": scope, "allowRunAuthor": author })
     });
     prop_oneof![
-        network.prop_map(|it| ("networkPolicy", it)),
+        network.prop_map(|network| ("networkPolicy", network)),
         rbac.prop_map(|(ceiling, exceptions, spaces)| (
             "rbacPolicy",
             json!({ "ceiling": ceiling, "exceptions": exceptions, "clusterRBACNamespaces": spaces })
         )),
-        host.prop_map(|it| ("hostAccessPolicy", it)),
+        host.prop_map(|host| ("hostAccessPolicy", host)),
         (prop::option::of(some(&["x", "team/x", "other"])), any::<bool>(), any::<bool>()).prop_map(
             |(packs, system, shadow)| (
                 "packPolicy",
                 json!({ "allowedPacks": packs, "allowSystemPacks": system, "allowShadowing": shadow })
             )
         ),
-        approval.prop_map(|it| ("approvalPolicy", it)),
+        approval.prop_map(|approval| ("approvalPolicy", approval)),
     ]
 }
 
@@ -162,7 +163,7 @@ proptest! {
     #[test]
     fn a_floor_bounds_and_gives_nothing(floor in any_policy(), named in prop::option::of(any_policy())) {
         let effective = EffectivePolicy::from_specs(Some(&floor), named.as_ref(), SYSTEM_NAMESPACE);
-        let given = named.as_ref().map_or_else(EffectivePolicy::base, |it| EffectivePolicy::from_named(it, SYSTEM_NAMESPACE));
+        let given = named.as_ref().map_or_else(EffectivePolicy::base, |named| EffectivePolicy::from_named(named, SYSTEM_NAMESPACE));
         prop_assert!(effective.is_at_most(&given));
         prop_assert!(effective.is_at_most(&EffectivePolicy::from_floor(&floor, SYSTEM_NAMESPACE)));
     }

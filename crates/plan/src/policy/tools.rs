@@ -100,7 +100,7 @@ impl PolicyGates {
             }
         };
         let action = found.rule.unwrap_or(self.default);
-        found.ceiling.map_or(action, |it| action.min(it))
+        found.ceiling.map_or(action, |ceiling| action.min(ceiling))
     }
 
     /// The rules about a tool of a pack. The most specific pattern decides alone; of the others, none of which is more

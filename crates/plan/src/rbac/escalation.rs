@@ -49,7 +49,7 @@ impl Escalation {
             Self::Verb => "the verb hands out or takes on rights",
             Self::PodAccess => "it reaches into other pods",
             Self::PodWrite => {
-                "whoever writes pods or pod templates can use any image, ServiceAccount and Secret of the namespace"
+                "a user who writes pods or pod templates can use any image, ServiceAccount and Secret of the namespace"
             }
             Self::Token => "it makes tokens of ServiceAccounts",
             Self::Secret => "it reaches Secrets",

@@ -296,10 +296,10 @@ mod tests {
             for group in &rule.api_groups {
                 for resource in &rule.resources {
                     for verb in &rule.verbs {
-                        let is_refused = refused.iter().any(|it| {
-                            it.api_groups.contains(group)
-                                && it.resources.contains(resource)
-                                && it.verbs.contains(verb)
+                        let is_refused = refused.iter().any(|unlisted_rule| {
+                            unlisted_rule.api_groups.contains(group)
+                                && unlisted_rule.resources.contains(resource)
+                                && unlisted_rule.verbs.contains(verb)
                         });
                         let is_listed = HARMLESS_RESOURCES.iter().any(|(known, resources, verbs)| {
                             let reads = ["get", "list", "watch"].contains(&verb.as_str());

@@ -51,7 +51,8 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
     let mut add = |weight, consequence: &str, right: &Rule| {
         let consequence = fill_placeholders(consequence, scope, &rule.resource_names);
         let right = describe(right);
-        let same = |it: &&mut Implication| it.consequence == consequence && it.weight == weight;
+        let same =
+            |implication: &&mut Implication| implication.consequence == consequence && implication.weight == weight;
         match found.iter_mut().find(same) {
             Some(known) if known.rights.contains(&right) => {}
             Some(known) => known.rights.push(right),
@@ -96,7 +97,7 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
             }
         }
     }
-    found.sort_by_key(|it| it.weight);
+    found.sort_by_key(|implication| implication.weight);
     found
 }
 
@@ -163,7 +164,7 @@ fn escalation_consequence(escalation: Escalation, resource: &str, verb: &str) ->
     match escalation {
         Escalation::Wildcard => (MoreRights, "also holds for whatever is installed later, in kinds and in verbs"),
         Escalation::Verb => match verb {
-            "impersonate" => (MoreRights, "can act as anybody it names, administrators included"),
+            "impersonate" => (MoreRights, "can act as any user that it names, administrators included"),
             "bind" => (MoreRights, "can give itself what {any} role allows"),
             "escalate" => (MoreRights, "can write any right into a role it may change"),
             _ => (MoreRights, CERTIFICATES),
@@ -205,7 +206,7 @@ fn escalation_consequence(escalation: Escalation, resource: &str, verb: &str) ->
             _ => (MoreRights, "can read and replace {any} Secret of {place}: an empty patch answers with it"),
         },
         Escalation::Rbac if deletes => (Disturbance, "can take rights away from others"),
-        Escalation::Rbac => (MoreRights, "can hand its rights to anybody, for longer than the run lasts"),
+        Escalation::Rbac => (MoreRights, "can give its rights to any user, for longer than the run lasts"),
         Escalation::Certificate => (MoreRights, CERTIFICATES),
         Escalation::Api => {
             (MoreRights, "can change what the API server accepts, alters and serves, and read what passes: Secrets too")
@@ -229,7 +230,7 @@ fn escalation_consequence(escalation: Escalation, resource: &str, verb: &str) ->
     }
 }
 
-const CERTIFICATES: &str = "can have certificates issued that the cluster trusts, and so become anybody";
+const CERTIFICATES: &str = "can have certificates issued that the cluster trusts, and so become any user";
 const UNKNOWN: &str = "may lead to anything: what follows from it is not known here";
 const NODES: &str = "can choose where pods run, and draw others' pods to a node";
 
@@ -296,7 +297,7 @@ fn minor_consequences(group: &str, resource: &str, verb: &str) -> Vec<(Weight, &
     );
     let events = is(&["", "events.k8s.io"], &["events"]);
     add(reads && events, Disclosure, "reads messages about other programs, which can quote commands and errors");
-    add(writes && events, Disturbance, "can write events that mislead whoever reads them");
+    add(writes && events, Disturbance, "can write events that mislead their readers");
     add(reads && is(&[""], &["nodes"]), Disclosure, "shows every machine of the cluster: addresses, versions, labels");
     add(
         reads && is(&[""], &["namespaces"]),

@@ -7,7 +7,7 @@ fn words(list: &str) -> Vec<String> {
         "core" => String::new(),
         _ => word.to_owned(),
     };
-    list.split(',').filter(|it| !it.is_empty()).map(word).collect()
+    list.split(',').filter(|word| !word.is_empty()).map(word).collect()
 }
 
 fn rule(groups: &str, resources: &str, verbs: &str, names: &str) -> Rule {
@@ -86,7 +86,7 @@ fn rights_that_lead_to_more_rights_are_found() {
         ("apps", "secrets", "get", None),
     ] {
         let asked = rule(groups, resources, verbs, "");
-        let expected: Vec<_> = expected.map(|it| (it, asked.clone())).into_iter().collect();
+        let expected: Vec<_> = expected.map(|expected| (expected, asked.clone())).into_iter().collect();
         assert_eq!(escalations(&asked), expected, "{groups} {resources} {verbs}");
     }
     let metrics = path("/metrics");
@@ -142,7 +142,7 @@ fn rules_cover_as_in_kubernetes() {
 
 #[test]
 fn a_rule_of_too_many_rights_is_not_taken_apart() {
-    let many = (0..64).map(|it| format!("r{it}")).collect::<Vec<_>>();
+    let many = (0..64).map(|number| format!("r{number}")).collect::<Vec<_>>();
     let asked = Rule {
         api_groups: many.clone(),
         resources: many.clone(),

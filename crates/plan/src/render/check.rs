@@ -73,7 +73,7 @@ fn check_agent(plan: &RunPlan, agent: &Part) -> Result<(), RenderError> {
     if from_secret {
         return denied("a variable from a Secret");
     }
-    if plan.credentials.iter().any(|it| it.part == agent.name) {
+    if plan.credentials.iter().any(|credential| credential.part == agent.name) {
         return denied("a credential of the gateway");
     }
     for mount in &agent.mounts {

@@ -144,7 +144,7 @@ fn init_container(run: &RenderContext<'_>, name: &str, image: &str, policy: Opti
     Container {
         name: name.to_owned(),
         image: Some(image.to_owned()),
-        image_pull_policy: policy.map(|it| pull_policy(it).to_owned()),
+        image_pull_policy: policy.map(|policy| pull_policy(policy).to_owned()),
         resources: Some(requirements(INIT_CPU, INIT_MEMORY)),
         security_context: Some(security::container_context(&run.plan.isolation.seccomp, None)),
         // Their output is the reason why a run does not start.
@@ -164,7 +164,9 @@ fn render_mount(mount: &Mount) -> VolumeMount {
         mount_path: mount.path.as_str().to_owned(),
         read_only: mount.read_only.then_some(true),
         sub_path: mount.sub_path.clone(),
-        recursive_read_only: mount.recursive_read_only.map(|it| it.as_str().to_owned()),
+        recursive_read_only: mount
+            .recursive_read_only
+            .map(|recursive_read_only| recursive_read_only.as_str().to_owned()),
         ..VolumeMount::default()
     }
 }
@@ -199,24 +201,24 @@ fn render_variable(variable: &environment::EnvVar) -> EnvVar {
 
 fn render_source(source: &environment::EnvVarSource) -> EnvVarSource {
     EnvVarSource {
-        secret_key_ref: source.secret_key_ref.as_ref().map(|it| SecretKeySelector {
-            name: it.name.as_str().to_owned(),
-            key: it.key.clone(),
-            optional: it.optional,
+        secret_key_ref: source.secret_key_ref.as_ref().map(|secret_key_ref| SecretKeySelector {
+            name: secret_key_ref.name.as_str().to_owned(),
+            key: secret_key_ref.key.clone(),
+            optional: secret_key_ref.optional,
         }),
-        config_map_key_ref: source.config_map_key_ref.as_ref().map(|it| ConfigMapKeySelector {
-            name: it.name.as_str().to_owned(),
-            key: it.key.clone(),
-            optional: it.optional,
+        config_map_key_ref: source.config_map_key_ref.as_ref().map(|config_map_key_ref| ConfigMapKeySelector {
+            name: config_map_key_ref.name.as_str().to_owned(),
+            key: config_map_key_ref.key.clone(),
+            optional: config_map_key_ref.optional,
         }),
-        field_ref: source
-            .field_ref
-            .as_ref()
-            .map(|it| ObjectFieldSelector { api_version: it.api_version.clone(), field_path: it.field_path.clone() }),
-        resource_field_ref: source.resource_field_ref.as_ref().map(|it| ResourceFieldSelector {
-            container_name: it.container_name.clone(),
-            resource: it.resource.clone(),
-            divisor: it.divisor.as_ref().map(|it| Quantity(it.to_string())),
+        field_ref: source.field_ref.as_ref().map(|field_ref| ObjectFieldSelector {
+            api_version: field_ref.api_version.clone(),
+            field_path: field_ref.field_path.clone(),
+        }),
+        resource_field_ref: source.resource_field_ref.as_ref().map(|resource_field_ref| ResourceFieldSelector {
+            container_name: resource_field_ref.container_name.clone(),
+            resource: resource_field_ref.resource.clone(),
+            divisor: resource_field_ref.divisor.as_ref().map(|divisor| Quantity(divisor.to_string())),
         }),
     }
 }

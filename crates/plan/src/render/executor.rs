@@ -71,7 +71,7 @@ pub fn executor_arguments(plan: &RunPlan, part: &Part, at: &ExecutorSettings) ->
     let writable = writable.map(|mount| mount.path.as_str());
     let ours = [paths::IPC, paths::INPUT];
     // A mount that overlaps one of our paths is not writable for commands.
-    let writable = writable.filter(|path| !ours.iter().any(|it| overlap(path, it)));
+    let writable = writable.filter(|path| !ours.iter().any(|own| overlap(path, own)));
     arguments.extend(writable.map(|path| format!("--writable={path}")));
     arguments
 }
@@ -115,6 +115,6 @@ fn join_words(guarantees: &[Guarantee]) -> String {
     if guarantees.is_empty() {
         return "none".to_owned();
     }
-    let words: Vec<&str> = guarantees.iter().map(|it| it.as_str()).collect();
+    let words: Vec<&str> = guarantees.iter().map(|guarantee| guarantee.as_str()).collect();
     words.join(",")
 }

@@ -97,8 +97,8 @@ pub fn keys(run: &RenderContext<'_>, part: &Part) -> Vec<String> {
     let plan = run.plan;
     if part.role == Role::Bridge {
         let credentials = plan.credentials.iter();
-        let own = credentials.filter(|it| it.part == part.name);
-        let own = own.map(|it| format!("{}{}", key::CREDENTIAL, it.name));
+        let own = credentials.filter(|credential| credential.part == part.name);
+        let own = own.map(|credential| format!("{}{}", key::CREDENTIAL, credential.name));
         let certificates = run.settings.certificates.as_ref();
         return std::iter::once(key::GATEWAY_CERTIFICATE.to_owned())
             .chain(certificates.map(|_| key::CERTIFICATES.to_owned()))
@@ -113,7 +113,7 @@ pub fn keys(run: &RenderContext<'_>, part: &Part) -> Vec<String> {
 
 /// Whether a part reaches hosts through the gateway's proxy.
 pub fn has_proxy(plan: &RunPlan, part: &Part) -> bool {
-    part.role != Role::Bridge && plan.credentials.iter().any(|it| it.part == part.name)
+    part.role != Role::Bridge && plan.credentials.iter().any(|credential| credential.part == part.name)
 }
 
 /// The suffix of a part's input, from the volume that mounts it: users choose the names of parts.

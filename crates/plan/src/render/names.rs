@@ -80,7 +80,7 @@ pub(super) fn suffix(what: &'static str, name: &str) -> Result<String, RenderErr
 /// Whether a name has the form of [`object_name`]: it ends in the digits of a UID, or in those and a suffix.
 pub fn is_run_object_name(name: &str) -> bool {
     let is_uid =
-        |part: &str| part.len() == UID_DIGITS && part.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
+        |part: &str| part.len() == UID_DIGITS && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let mut parts = name.rsplit('-');
     let last = parts.next().unwrap_or_default();
     let before = parts.next();

@@ -91,7 +91,7 @@ fn template(
     let host_pid = access(|access| access.host_pid);
     // User namespaces are known to work only for the default runtime of the nodes: another one may not support them.
     let host_users = match &plan.isolation.runtime_class {
-        Some(_) => run.settings.host_users.filter(|it| *it),
+        Some(_) => run.settings.host_users.filter(|host_users| *host_users),
         None => run.settings.host_users,
     };
     // Kubernetes accepts no such pod; the user must choose one of the two.

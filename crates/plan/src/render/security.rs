@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfil
 use sympozium_api::sandbox::{self, SeccompProfileType};
 use sympozium_api::skill_pack::HostAccess;
 
-/// The user of every container. Parts are told apart by their volumes, never by their user.
+/// The user of every container. Parts differ by their volumes, never by their user.
 const USER: i64 = 1000;
 const ROOT: i64 = 0;
 

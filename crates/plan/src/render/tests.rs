@@ -16,8 +16,8 @@ use crate::plan::tests::harness::Harness;
 use crate::plan::{PackTexts, PlanSettings, plan};
 
 /// The plan and the texts of an admitted run; the violations when it is not.
-fn with_plan<T>(world: &Harness, look: impl FnOnce(&RunPlan, &[PackTexts<'_>]) -> T) -> Result<T, Vec<Violation>> {
-    world.with_admitted(|input, admitted| {
+fn with_plan<T>(harness: &Harness, look: impl FnOnce(&RunPlan, &[PackTexts<'_>]) -> T) -> Result<T, Vec<Violation>> {
+    harness.with_admitted(|input, admitted| {
         let planned = plan(input, admitted, &PlanSettings::default()).expect("a plan");
         look(&planned.plan, &planned.texts)
     })

@@ -36,7 +36,7 @@ fn what_adds_most_comes_first_and_what_adds_nothing_goes() {
         input("one", 5, &[7]),
     ];
     let chosen = choose(&written, &found);
-    let names: Vec<_> = chosen.iter().map(|it| it.path.to_str().unwrap()).collect();
+    let names: Vec<_> = chosen.iter().map(|input| input.path.to_str().unwrap()).collect();
     assert_eq!(names, ["three", "one", "two and smaller"]);
 }
 
@@ -68,7 +68,7 @@ fn seeds_that_people_wrote_stay_and_inputs_are_named_by_what_they_hold() {
     for _ in 0..2 {
         replace(&corpus, &named, is_found).unwrap();
         let names = fs::read_dir(&corpus).unwrap();
-        let mut names: Vec<_> = names.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort_unstable();
         assert_eq!(names, ["empty-object", "found-11507a0e2f5e69d5"]);
     }

@@ -68,10 +68,10 @@ impl Block {
         // Cache breakpoints are ours to set: a request may have only a few.
         fields.remove("cache_control");
         let count = fields.len();
-        fields.retain(|name, it| match name.as_str() {
+        fields.retain(|name, value| match name.as_str() {
             "input" if kind == BlockKind::Call => true,
-            "input" if kind == BlockKind::Other => depth(it) <= MAX_DEPTH,
-            name => may_echo_in_content(name, it),
+            "input" if kind == BlockKind::Other => depth(value) <= MAX_DEPTH,
+            name => may_echo_in_content(name, value),
         });
         let can_echo = kind != BlockKind::Other || fields.len() == count;
         Self { index, kind, fields, text, signature, input: InputBuffer::default(), can_echo }
@@ -144,7 +144,7 @@ impl Block {
             Value::Null if is_truncated => Err(TRUNCATED.to_owned()),
             Value::Object(object) if is_truncated && object.is_empty() && json.is_empty() => Err(TRUNCATED.to_owned()),
             Value::Null => Ok(Map::new()),
-            Value::Object(object) if object.values().any(|it| depth(it) >= MAX_DEPTH) => Err(too_deep()),
+            Value::Object(object) if object.values().any(|value| depth(value) >= MAX_DEPTH) => Err(too_deep()),
             Value::Object(object) if encoded_length(&object) > MAX_ARGUMENTS => Err(too_long()),
             Value::Object(object) => Ok(object),
             _ => {
@@ -161,7 +161,7 @@ impl Block {
         self.fields.remove("input");
         let mut block = Value::Object(self.fields).to_string();
         block.pop();
-        let input = input.and_then(|it| serde_json::to_string(it).ok());
+        let input = input.and_then(|input| serde_json::to_string(input).ok());
         let input = input.as_deref().unwrap_or("{}");
         Bytes::from(format!(r#"{block},"input":{input}}}"#))
     }

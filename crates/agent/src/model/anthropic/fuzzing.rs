@@ -63,7 +63,7 @@ fn check(answer: &ModelResponse) {
         assert_ne!(thinking["signature"], "", "a thought is not signed");
     }
     let last = content.last().map(|block| &block["type"]);
-    let ends_with_thinking = last.is_some_and(|it| it == "thinking" || it == "redacted_thinking");
+    let ends_with_thinking = last.is_some_and(|kind| kind == "thinking" || kind == "redacted_thinking");
     assert!(!ends_with_thinking, "the message ends with a thought");
     let sent: Vec<&Value> = content.iter().filter(|block| block["type"] == "tool_use").collect();
     assert_eq!(sent.len(), answer.calls.len(), "calls and message differ");

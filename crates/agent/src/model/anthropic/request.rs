@@ -58,7 +58,7 @@ impl RequestHead {
         );
         head.push_str(&thinking.request_fields());
         if !view.tools.is_empty() {
-            let tools: Vec<String> = view.tools.iter().map(|it| tool(it).to_string()).collect();
+            let tools: Vec<String> = view.tools.iter().map(|entry| tool(entry).to_string()).collect();
             head.push_str(&format!(r#","tools":[{}]"#, with_cache_control(&tools.join(","))));
         }
         if !system.trim().is_empty() {
@@ -75,7 +75,7 @@ impl RequestHead {
         let mut chunks = Chunks::default();
         chunks.push(&self.encoded);
         let mut previous = Previous::Nothing;
-        for (position, entry) in entries.iter().enumerate().filter(|(_, it)| !is_empty(it)) {
+        for (position, entry) in entries.iter().enumerate().filter(|(_, entry)| !is_empty(entry)) {
             let is_breakpoint = cache_breakpoints.contains(&Some(position));
             previous = write(entry, previous, is_breakpoint, &mut chunks);
         }

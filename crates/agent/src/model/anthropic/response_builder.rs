@@ -52,8 +52,8 @@ enum BlockSlot {
 }
 
 pub fn from_message(mut message: Value, ids: &CallIds) -> Result<ModelResponse, ResponseError> {
-    let has_error = message.get("error").is_some_and(|it| !it.is_null());
-    if has_error || message.get("type").is_some_and(|it| it == "error") {
+    let has_error = message.get("error").is_some_and(|error| !error.is_null());
+    if has_error || message.get("type").is_some_and(|kind| kind == "error") {
         return Err(ResponseError::Provider(provider_error::from_event(&message)));
     }
     let mut builder = ResponseBuilder::default();
@@ -257,7 +257,7 @@ impl ResponseBuilder {
 
     /// As [`Self::find`], for servers that omit `content_block_start`.
     fn find_or_start(&mut self, index: Option<u64>, kind: BlockKind, name: &str) -> Result<BlockSlot, ResponseError> {
-        match self.find(index, |it| it == kind) {
+        match self.find(index, |found| found == kind) {
             Some(slot) => Ok(slot),
             None => self.add_block(index, Map::from_iter([("type".to_owned(), name.into())])),
         }
@@ -281,8 +281,8 @@ impl TokenCounts {
 
 /// The name reduced to characters that the API accepts.
 fn sanitize_name(name: &str) -> String {
-    let plain = name.chars().map(|it| match u8::try_from(it) {
-        Ok(byte) if is_plain(byte) => it,
+    let plain = name.chars().map(|character| match u8::try_from(character) {
+        Ok(byte) if is_plain(byte) => character,
         _ => '_',
     });
     let sent: String = plain.take(MAX_SENT_NAME).collect();

@@ -46,7 +46,7 @@ impl EventStreamReader {
             }
             "message_stop" => self.is_done = true,
             "error" => return Err(ResponseError::Provider(provider_error::from_event(&data))),
-            "" if data.get("error").is_some_and(|it| !it.is_null()) => {
+            "" if data.get("error").is_some_and(|error| !error.is_null()) => {
                 return Err(ResponseError::Provider(provider_error::from_event(&data)));
             }
             // Block ends and `ping` carry nothing; unknown types are ignored.

@@ -53,7 +53,6 @@ pub fn body(chunks: Vec<Bytes>) -> Value {
     serde_json::from_slice(&chunks.concat()).expect("a body is JSON")
 }
 
-/// A call.
 pub fn call(id: &str, name: &str, arguments: CallArguments) -> Call {
     Call { id: id.to_owned(), name: name.to_owned(), arguments }
 }

@@ -22,7 +22,7 @@ pub enum Thinking {
 impl Thinking {
     /// Unknown levels mean the default, because thinking costs tokens.
     pub fn from_level(level: Option<&str>, model: &str) -> Self {
-        let level = level.map(|it| it.trim().to_ascii_lowercase());
+        let level = level.map(|level| level.trim().to_ascii_lowercase());
         let budget = match level.as_deref().unwrap_or_default() {
             "minimal" | "low" => MIN_BUDGET,
             "medium" => MEDIUM_BUDGET,
@@ -73,7 +73,7 @@ impl Thinking {
 /// `vendor/claude-sonnet-5`, `claude-3-7-sonnet-20250219`. Numbers of more than two digits are dates.
 fn version(model: &str) -> Option<(u8, u8)> {
     let (_, name) = model.split_once("claude-")?;
-    let number = |part: &str| part.parse::<u8>().ok().filter(|it| *it < 100);
+    let number = |part: &str| part.parse::<u8>().ok().filter(|number| *number < 100);
     let mut parts = name.split(['-', '.', '@', ':']).skip_while(|part| number(part).is_none());
     let major = parts.next().and_then(number)?;
     let minor = parts.next().and_then(number).unwrap_or_default();

@@ -138,8 +138,8 @@ impl CallBuilder {
             return (!delta.starts_call()).then_some(CallSlot::Dropped);
         }
         let found = match delta.index {
-            Some(index) => self.calls.iter().rposition(|it| it.index == Some(index)),
-            None if !delta.id.is_empty() => self.calls.iter().rposition(|it| it.has_id(&delta.id)),
+            Some(index) => self.calls.iter().rposition(|call| call.index == Some(index)),
+            None if !delta.id.is_empty() => self.calls.iter().rposition(|call| call.has_id(&delta.id)),
             None => match self.last? {
                 CallSlot::Kept(at) => Some(at),
                 CallSlot::Dropped => return Some(CallSlot::Dropped),
@@ -160,7 +160,7 @@ impl CallBuilder {
             self.calls.push(PartialCall { index: delta.index, ..PartialCall::default() });
             return Ok(CallSlot::Kept(self.calls.len() - 1));
         }
-        let is_kept_index = self.calls.iter().any(|it| it.index == delta.index);
+        let is_kept_index = self.calls.iter().any(|call| call.index == delta.index);
         let other = match delta.dropped_key() {
             // A kept call has the same index; only the id distinguishes them.
             Some(DroppedKey::Index(_)) if is_kept_index => delta.dropped_key_by_id(),
@@ -184,7 +184,7 @@ impl CallDelta {
             Some(Value::String(text)) => text,
             _ => String::new(),
         };
-        let index = fields.remove("index").and_then(|it| it.as_u64());
+        let index = fields.remove("index").and_then(|field| field.as_u64());
         let id = text(fields.remove("id"));
         fields.remove("type");
         let mut function = match fields.remove("function") {

@@ -137,7 +137,7 @@ fn join_detail(last: &mut Map<String, Value>, next: &Map<String, Value>) -> Opti
         next.get("index").is_some_and(Value::is_u64) && ["type", "index", "format"].into_iter().all(is_same);
     // A signature ends a block.
     let signature = last.get("signature").and_then(Value::as_str);
-    if !is_same_block || signature.is_some_and(|it| !it.is_empty()) {
+    if !is_same_block || signature.is_some_and(|signature| !signature.is_empty()) {
         return None;
     }
     let mut kept = 0;

@@ -159,5 +159,5 @@ fn tool(tool: &OfferedTool) -> Value {
 /// `None` for levels that this format does not have.
 fn effort(thinking: &str) -> Option<&'static str> {
     let thinking = thinking.trim();
-    EFFORTS.iter().find(|it| it.eq_ignore_ascii_case(thinking)).copied()
+    EFFORTS.iter().find(|effort| effort.eq_ignore_ascii_case(thinking)).copied()
 }

@@ -131,7 +131,7 @@ fn a_stream_without_finish_reason_is_accepted_unless_truncated() {
         (String::new(), Err(ResponseError::Truncated)),
         (": ping\n\n".to_owned(), Err(ResponseError::Truncated)),
     ] {
-        let stop = read(BodyFormat::EventStream, &stream).map(|it| it.stop);
+        let stop = read(BodyFormat::EventStream, &stream).map(|response| response.stop);
         assert_eq!(stop, expected, "{stream}");
     }
 }
@@ -194,7 +194,7 @@ fn values_are_bounded_in_number() {
 fn a_lone_surrogate_does_not_invalidate_a_response() {
     let chunk = r#"{"choices":[{"index":0,"delta":{"content":"a\ud83d b"},"finish_reason":"stop"}]}"#;
     let expected = Ok("a\u{fffd} b".to_owned());
-    let text = |shape, body: &str| read(shape, body).map(|it| it.text);
+    let text = |shape, body: &str| read(shape, body).map(|response| response.text);
     assert_eq!(text(BodyFormat::Json, chunk), expected);
     assert_eq!(text(BodyFormat::EventStream, &format!("data: {chunk}\n\n")), expected);
 }

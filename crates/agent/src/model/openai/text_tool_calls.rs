@@ -54,7 +54,7 @@ impl OfferedTools {
 
     fn is_string(&self, tool: &str, parameter: &str) -> bool {
         let string_parameters = self.tools.get(tool);
-        string_parameters.is_some_and(|string_parameters| string_parameters.iter().any(|it| it == parameter))
+        string_parameters.is_some_and(|string_parameters| string_parameters.iter().any(|name| name == parameter))
     }
 }
 

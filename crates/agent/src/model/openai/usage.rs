@@ -25,7 +25,7 @@ fn from_usage(usage: &Value) -> Option<Usage> {
     }
     let details = usage.get("prompt_tokens_details");
     let cached = details
-        .and_then(|it| it.get("cached_tokens"))
+        .and_then(|details| details.get("cached_tokens"))
         .and_then(self::number)
         // DeepSeek.
         .or_else(|| number("prompt_cache_hit_tokens"));

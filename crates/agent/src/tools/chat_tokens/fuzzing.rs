@@ -19,7 +19,7 @@ pub fn neutral_text(data: &[u8]) {
     assert_eq!(once.text.len(), text.len() + once.broken_tokens);
     let twice = break_tokens(&once.text);
     assert_eq!((twice.broken_tokens, &twice.text), (0, &once.text));
-    // Whoever writes a broken token is not told from us.
+    // A broken token in the input cannot be distinguished from one that we broke up.
     if restore_tokens(text) == text {
         assert_eq!(restore_tokens(&once.text), text, "it is what it was");
     }

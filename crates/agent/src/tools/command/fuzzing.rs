@@ -5,8 +5,8 @@ use sympozium_api::text::is_prose;
 use super::terminal::strip_terminal_codes;
 use super::{CommandOutput, render};
 
-/// The room in the first two bytes, then both streams with a NUL between them: what is told is as short as was asked, and
-/// steers no terminal; a stream that fits is told whole.
+/// The limit in the first two bytes, then both streams with a NUL between them: the text is within the limit and does
+/// not control a terminal, and a stream that fits is complete.
 pub fn command_output(data: &[u8]) {
     let Some((room, streams)) = data.split_first_chunk::<2>() else {
         return;

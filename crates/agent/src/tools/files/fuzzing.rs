@@ -33,7 +33,7 @@ pub fn agent_edit(data: &[u8]) {
     let mut parts = data.split(|byte| *byte == BETWEEN);
     let file = parts.next().unwrap_or_default();
     let file = &file[..file.len().min(MAX_FUZZ_FILE)];
-    let texts: Vec<&str> = parts.map_while(|it| std::str::from_utf8(it).ok()).collect();
+    let texts: Vec<&str> = parts.map_while(|bytes| std::str::from_utf8(bytes).ok()).collect();
     let edits: Vec<Edit<'_>> = texts
         .chunks_exact(2)
         .take(MAX_EDITS)
@@ -76,7 +76,7 @@ fn slowly(file: &[u8], edits: &[Edit<'_>]) -> Result<Vec<u8>, usize> {
         if old.is_empty() || edit.old == edit.new {
             return Err(index + 1);
         }
-        let count = current.windows(old.len()).filter(|it| *it == old).count();
+        let count = current.windows(old.len()).filter(|window| *window == old).count();
         if count == 0 || count > 1 && edit.scope == Scope::Once {
             return Err(index + 1);
         }
@@ -140,7 +140,7 @@ impl Fixture {
     }
 
     fn fill(&self) -> std::io::Result<()> {
-        // Not one that is there: it might be somebody's.
+        // Fails if it exists: it might belong to another process.
         fs::create_dir(&self.0)?;
         for directory in ["outside", "in", "in/directory", "skills", "skills/one"] {
             fs::create_dir(self.0.join(directory))?;
@@ -224,7 +224,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        // A failed property is told first; what is left says which it was.
+        // An error here must not hide the property that failed.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

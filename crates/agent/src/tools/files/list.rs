@@ -96,7 +96,7 @@ pub(crate) fn list_entries(path: &ResolvedPath<'_>) -> Result<Listing, ToolError
         }
         counted += 1;
         let kind = match entry.file_type() {
-            FileType::Unknown => look_up(&directory, name).map_or(FileType::Unknown, |it| it.0),
+            FileType::Unknown => look_up(&directory, name).map_or(FileType::Unknown, |found| found.0),
             kind => kind,
         };
         let is_other = kind != FileType::Directory;

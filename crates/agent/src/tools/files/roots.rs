@@ -76,8 +76,8 @@ impl Roots {
                 continue;
             };
             let path = join(&parts);
-            let known = opened.iter().any(|it| it.path == path);
-            if !root.path.starts_with('/') || known || CLOSED.iter().any(|it| contains(it, &path)) {
+            let known = opened.iter().any(|other| other.path == path);
+            if !root.path.starts_with('/') || known || CLOSED.iter().any(|closed| contains(closed, &path)) {
                 continue;
             }
             if let Some(handle) = open_root(&parts, &path) {
@@ -122,11 +122,11 @@ impl Roots {
 
     pub(super) fn resolve(&self, named: &RequestedPath) -> Option<ResolvedPath<'_>> {
         let path = named.path.as_str();
-        if CLOSED.iter().any(|it| contains(it, path)) {
+        if CLOSED.iter().any(|closed| contains(closed, path)) {
             return None;
         }
         let root = self.roots.iter().find(|root| contains(&root.path, path))?;
-        let is_closed = |it: &&str| contains(it, path) && !contains(it, &root.path);
+        let is_closed = |closed: &&str| contains(closed, path) && !contains(closed, &root.path);
         if CLOSED_IN_IMAGE.iter().any(is_closed) {
             return None;
         }
@@ -186,7 +186,7 @@ impl Roots {
 impl OpenRoot {
     fn new(path: String, access: WriteAccess, handle: RootHandle) -> Self {
         let closed = CLOSED.iter().chain(&CLOSED_IN_IMAGE);
-        let has_closed = closed.into_iter().any(|it| contains(&path, it));
+        let has_closed = closed.into_iter().any(|closed| contains(&path, closed));
         let mounts = if has_closed { Mounts::Stay } else { Mounts::Cross };
         Self { path, access, handle, resolve: Resolve { mounts, ..Resolve::BENEATH } }
     }

@@ -128,7 +128,7 @@ impl<'n> Target<'n> {
         let mut file = File::from(file);
         file.write_all(content)?;
         if let Some(stat) = &temp_file.target.existing {
-            // Without setuid and setgid: the new file belongs to us, whoever owned the old one.
+            // Without setuid and setgid: the new file belongs to us, not to the owner of the old one.
             rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
         }
         Ok(temp_file)

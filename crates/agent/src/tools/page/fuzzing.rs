@@ -1,4 +1,4 @@
-//! The body of a fuzz target: pages that anybody wrote.
+//! The body of a fuzz target: pages of any author.
 
 use sympozium_api::text::is_prose;
 
@@ -26,6 +26,6 @@ pub fn page_text(data: &[u8]) {
         };
         assert!(rendered.len() <= max_bytes, "{} bytes", rendered.len());
         assert!(wrong || rendered.chars().all(is_prose), "nothing that cannot be seen");
-        assert!(status < 400 || wrong, "an error is told as one");
+        assert!(status < 400 || wrong, "an error is reported as one");
     }
 }

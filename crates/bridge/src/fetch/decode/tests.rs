@@ -29,7 +29,7 @@ fn encoded(body: &[u8]) -> [(Encoding, Vec<u8>); 4] {
 
 #[test]
 fn encodings_by_their_names() {
-    let of = |values: &[&str]| Encoding::from_headers(values.iter().map(|it| it.as_bytes()));
+    let of = |values: &[&str]| Encoding::from_headers(values.iter().map(|value| value.as_bytes()));
     for (values, expected) in [
         (&[][..], Some(Encoding::Identity)),
         (&["identity"], Some(Encoding::Identity)),
@@ -55,9 +55,9 @@ fn a_bomb_stops_at_the_bound() {
     GzEncoder::new(nothing, Compression::best()).read_to_end(&mut bomb).unwrap();
     let most = 1 << 20;
     let mut decoder = Decoder::new(Encoding::Gzip, most);
-    let stopped = bomb.chunks(1024).position(|it| decoder.push(it).unwrap() == DecodeProgress::Full);
+    let stopped = bomb.chunks(1024).position(|chunk| decoder.push(chunk).unwrap() == DecodeProgress::Full);
     // About a sixteenth of it had to be read.
-    assert!(stopped.is_some_and(|it| it <= 3), "{stopped:?}");
+    assert!(stopped.is_some_and(|index| index <= 3), "{stopped:?}");
     let (page, truncated) = decoder.finish().unwrap();
     assert_eq!((page.len(), truncated), (most, true));
     assert!(page.capacity() <= 2 * most);

@@ -95,7 +95,7 @@ proptest! {
         let own: Vec<_> = read.fields.iter().filter(|(name, _)| pairs.contains_key(*name)).collect();
         prop_assert_eq!(own.len(), pairs.len());
         for (name, value) in &read.fields {
-            let asked = pairs.get(*name).map(|it| it.trim_matches(' ').as_bytes());
+            let asked = pairs.get(*name).map(|value| value.trim_matches(' ').as_bytes());
             prop_assert!(asked == Some(*value) || is_ours(name), "{}", name);
         }
     }

@@ -185,7 +185,7 @@ fn classify_field(at: Position, name: &str) -> FieldKind {
     }
     // Both conversions, because the long s and the Kelvin sign are equal to ASCII letters in a comparison without case.
     let name = name.to_uppercase().to_lowercase();
-    let one_of = |names: &[&'static str]| names.iter().find(|it| **it == name).copied();
+    let one_of = |names: &[&'static str]| names.iter().find(|known| **known == name).copied();
     if let Some(name) = one_of(URL_FIELDS) {
         return FieldKind::Checked(Position::Address(name));
     }

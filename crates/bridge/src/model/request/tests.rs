@@ -92,7 +92,7 @@ fn a_stream_is_always_asked_for_what_it_cost() {
     let mut mistral = rules(OPEN_AI);
     mistral.requests_usage = false;
     let body = Bytes::from_static(br#"{"model":"m-1","stream":true,"messages":[]}"#);
-    let accepted = mistral.check(&body).map(|it| it.pieces.concat());
+    let accepted = mistral.check(&body).map(|checked| checked.pieces.concat());
     assert_eq!(accepted, Ok(body.to_vec()));
     let body = r#"{"model":"m-1","stream":true,"messages":[]}"#;
     assert_eq!(sent(ANTHROPIC, body).as_deref(), Ok(body));
@@ -290,7 +290,7 @@ fn bounds_hold_on_both_sides() {
         let text = "x".repeat(bytes - start.len() - 3);
         let body = Bytes::from(format!(r#"{start}{text}"]}}"#));
         let refused = rules(OPEN_AI).check(&body).err();
-        assert_eq!(refused.map(|it| it.code), code, "{bytes}");
+        assert_eq!(refused.map(|refusal| refusal.code), code, "{bytes}");
     }
     for (count, fits) in [(MAX_TOOLS, true), (MAX_TOOLS + 1, false)] {
         let mut rules = rules(OPEN_AI);
@@ -373,7 +373,7 @@ proptest! {
             body.insert("stream".to_owned(), json!(streamed));
         }
         if let Some(options) = options {
-            let options = options.map_or_else(|| json!({}), |it| json!({ "include_usage": it }));
+            let options = options.map_or_else(|| json!({}), |include_usage| json!({ "include_usage": include_usage }));
             body.insert("stream_options".to_owned(), options);
         }
         let body = Value::Object(body);

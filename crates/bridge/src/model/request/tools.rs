@@ -46,9 +46,10 @@ pub fn check_tools(wire: WireFormat, open: &BTreeSet<String>, tools: &RawValue, 
         list.len() <= MAX_TOOLS
     });
     if !all {
-        problems.push(match list.len() > MAX_TOOLS {
-            true => format!("`tools` has more than {MAX_TOOLS} entries"),
-            false => "`tools` must be a list".to_owned(),
+        problems.push(if list.len() > MAX_TOOLS {
+            format!("`tools` has more than {MAX_TOOLS} entries")
+        } else {
+            "`tools` must be a list".to_owned()
         });
         return;
     }
@@ -95,7 +96,7 @@ fn check_anthropic(place: &str, tool: &RawValue) -> Result<String, String> {
 
 /// Checks the type first, because it is what identifies tools that the provider executes: the clearest error.
 fn check_type(place: &str, fields: &Fields<'_>, expected: &str) -> Result<(), String> {
-    match fields.get("type").filter(|it| JsonKind::of(it) != JsonKind::Null) {
+    match fields.get("type").filter(|value| JsonKind::of(value) != JsonKind::Null) {
         None => Ok(()),
         Some(is) => match as_text(is) {
             Some(is) if is == expected => Ok(()),
@@ -110,7 +111,7 @@ fn check_type(place: &str, fields: &Fields<'_>, expected: &str) -> Result<(), St
 
 fn check_fields(place: &str, fields: &Fields<'_>, known: &[Field]) -> Result<(), String> {
     for (name, value) in fields.iter() {
-        let Some((_, kinds, _)) = known.iter().find(|(it, ..)| *it == name) else {
+        let Some((_, kinds, _)) = known.iter().find(|(known, ..)| *known == name) else {
             return Err(format!("`{place}` cannot have {}", quote(name)));
         };
         if !kinds.contains(&JsonKind::of(value)) {
@@ -164,7 +165,7 @@ fn check_open_ai_choice(choice: &RawValue) -> Result<Option<String>, String> {
     check_type(place, &fields, "function")?;
     check_fields(place, &fields, OPEN_AI_FIELDS)?;
     let place = "tool_choice.function";
-    let function = fields.get("function").map(|it| parse_fields(place, it));
+    let function = fields.get("function").map(|function| parse_fields(place, function));
     let Some(function) = function.transpose()? else {
         unreachable!("a field that must be there was found");
     };

@@ -181,7 +181,7 @@ async fn permits_are_given_once_reported_once_and_say_by_agent() {
             _ => None,
         })
         .collect();
-    let never = Outcome::Failed { why: "the agent never said what came of it".to_owned() };
+    let never = Outcome::Failed { why: "the agent did not report the outcome".to_owned() };
     assert_eq!(acted, [(Actor::Agent, Outcome::Done), (Actor::Agent, never)]);
 }
 

@@ -82,7 +82,7 @@ async fn a_request_ends_the_run_where_the_executor_cannot_verify_it() {
         assert_eq!(
             error,
             format!(
-                "skill pack `tickets`: {name} is in its /ipc, which the bridge did not write: a command that nobody has allowed may have run"
+                "skill pack `tickets`: {name} is in its /ipc, which the bridge did not write: a command that was not allowed may have run"
             )
         );
         let expected = ("tickets".to_owned(), ForeignKind::Request, name.to_owned(), true);

@@ -325,7 +325,7 @@ async fn b28_a_done_that_the_bridge_did_not_write() {
         fs::write(volume.join("done"), "").expect("a file");
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "b"), skill);
-    let told_to_leave = "the skill's executor has been told to leave, by something else than the end of the run; see `";
+    let told_to_leave = "the skill's executor was asked to exit before the end of the run; see `";
     let refused = answer.expect_err("there is no peer");
     assert_eq!(refused.code, RefusalCode::Unavailable);
     assert!(refused.message.starts_with(told_to_leave), "{}", refused.message);
@@ -521,5 +521,5 @@ async fn b33_a_volume_that_is_full_or_read_only() {
     agent.finish("").await;
     drop(agent);
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert!(world.log().contains("the skill cannot be told that the run is over"), "{}", world.log());
+    assert!(world.log().contains("the skill cannot be notified that the run has ended"), "{}", world.log());
 }

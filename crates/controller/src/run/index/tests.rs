@@ -34,7 +34,7 @@ fn full() -> Result<(), WaitReason> {
 }
 
 fn names(references: Vec<ObjectRef<AgentRun>>) -> Vec<String> {
-    let mut names: Vec<String> = references.into_iter().map(|it| it.name).collect();
+    let mut names: Vec<String> = references.into_iter().map(|reference| reference.name).collect();
     names.sort();
     names
 }
@@ -86,7 +86,7 @@ fn a_turn_that_cannot_be_used_is_given_back() {
 }
 
 #[test]
-fn one_that_went_keeps_nobody_from_its_turn() {
+fn a_run_that_is_gone_blocks_no_other() {
     let index = index();
     for name in ["a", "b", "c", "d"] {
         index.track(&run(name, json!({})));
@@ -156,7 +156,7 @@ fn a_namespace_with_thousands_of_runs_does_not_delay_another_s_single_one() {
 }
 
 #[test]
-fn all_places_are_used_while_nobody_else_waits() {
+fn one_namespace_may_use_all_slots_while_no_other_waits() {
     let index = RunIndex::new(5, BTreeMap::new());
     for number in 0..5 {
         let name = number.to_string();
@@ -193,7 +193,7 @@ fn active_runs_are_shared_by_weight() {
     }
     let of = |namespace: &str| {
         let active = index.active().into_iter();
-        let is_its = |it: &ObjectRef<AgentRun>| it.namespace.as_deref() == Some(namespace);
+        let is_its = |reference: &ObjectRef<AgentRun>| reference.namespace.as_deref() == Some(namespace);
         active.filter(is_its).count()
     };
     assert_eq!((of("light"), of("heavy")), (2, 8));
@@ -295,7 +295,7 @@ proptest! {
                 Act::Reserve(number) => {
                     let before = index.active().len();
                     let is_new = index.inner.lock().runs.get(&format!("uid-{number}"))
-                        .is_some_and(|it| it.state != RunState::Active);
+                        .is_some_and(|run| run.state != RunState::Active);
                     let turn = index.reserve(&of(number, json!({})), |_| None);
                     prop_assert!(!(is_new && turn.is_ok()) || before < 4);
                 }
@@ -305,7 +305,7 @@ proptest! {
                 }
             }
             let inner = index.inner.lock();
-            let active = inner.runs.iter().filter(|(_, it)| it.state == RunState::Active);
+            let active = inner.runs.iter().filter(|(_, run)| run.state == RunState::Active);
             let mut counts = HashMap::new();
             for (uid, known) in active.clone() {
                 let namespace = known.namespace.clone();

@@ -61,7 +61,7 @@ pub fn compare(
     }
     let metadata = |field: &str| wanted.pointer(&format!("/metadata/{field}"));
     let digest = there.annotations().get(annotation::PLAN_DIGEST);
-    let wanted_digest = metadata("annotations").and_then(|it| it.get(annotation::PLAN_DIGEST));
+    let wanted_digest = metadata("annotations").and_then(|annotations| annotations.get(annotation::PLAN_DIGEST));
     if digest.map(String::as_str) != wanted_digest.and_then(Value::as_str) {
         return Err(foreign("it was created for another plan"));
     }
@@ -70,9 +70,9 @@ pub fn compare(
     }
     if STRICT_METADATA_KINDS.contains(&kind) {
         let unsent = |sent: Option<&Value>, key: &str, value: &str| {
-            sent.and_then(|it| it.get(key)).and_then(Value::as_str) != Some(value)
+            sent.and_then(|sent| sent.get(key)).and_then(Value::as_str) != Some(value)
         };
-        let is_platform = |key: &str| PLATFORM_ANNOTATIONS.iter().any(|it| key.starts_with(it));
+        let is_platform = |key: &str| PLATFORM_ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix));
         let mut annotations = there.annotations().iter();
         if annotations.any(|(key, value)| !is_platform(key) && unsent(metadata("annotations"), key, value)) {
             return Err(foreign("it has annotations that are not ours"));
@@ -82,8 +82,8 @@ pub fn compare(
             return Err(foreign("it has labels that are not ours"));
         }
     }
-    let nothing = |it: &&Value| !it.is_null();
-    let essence = COMPARED_FIELDS.iter().find(|(it, _)| *it == kind);
+    let nothing = |value: &&Value| !value.is_null();
+    let essence = COMPARED_FIELDS.iter().find(|(name, _)| *name == kind);
     if expected.uid.is_none() && essence.is_none() && !DEFAULTED_KINDS.contains(&kind) {
         return Err(foreign("nothing proves that it belongs to the run"));
     }

@@ -53,7 +53,7 @@ fn a_pod_that_no_node_takes() {
 fn a_pod_that_its_node_does_not_make() {
     let status = json!({ "conditions": [{ "type": "PodReadyToStartContainers", "status": "False" }] });
     assert_eq!(sandbox_fault(&pod(status.clone()), POD_SANDBOX_TIMEOUT / 2), None);
-    let fault = sandbox_fault(&pod(status), POD_SANDBOX_TIMEOUT).map(|it| (it.reason, it.timeout));
+    let fault = sandbox_fault(&pod(status), POD_SANDBOX_TIMEOUT).map(|fault| (fault.reason, fault.timeout));
     assert_eq!(fault, Some(("PodSandbox", FaultTimeout::StartDeadline)));
     assert_eq!(sandbox_fault(&Pod::default(), POD_SANDBOX_TIMEOUT), None);
 }
@@ -121,13 +121,13 @@ fn the_bridge_is_the_run() {
 
 #[test]
 fn what_the_check_of_the_network_found() {
-    let said = |text: &str| {
+    let check = |text: &str| {
         let state = json!({ "terminated": { "exitCode": 0, "message": text } });
         network_check(&pod(json!({ "initContainerStatuses": [container("check-network", state)] })))
     };
-    assert_eq!(said("enforced\n"), Some(Ok(())));
-    assert_eq!(said("unenforced: nothing holds it\n"), Some(Err("nothing holds it".to_owned())));
-    assert_eq!(said("something else"), None);
+    assert_eq!(check("enforced\n"), Some(Ok(())));
+    assert_eq!(check("unenforced: nothing holds it\n"), Some(Err("nothing holds it".to_owned())));
+    assert_eq!(check("something else"), None);
     assert_eq!(network_check(&Pod::default()), None);
 }
 
@@ -139,10 +139,10 @@ fn what_the_api_server_refuses() {
         ("maximum memory usage per Container is 1Mi, but limit is 1Gi", "LimitRange", FaultTimeout::Immediate),
         ("something else", "PodRefused", FaultTimeout::StartDeadline),
     ];
-    for (said, reason, patience) in cases {
-        let fault = rejection_fault(said);
+    for (rejection, reason, patience) in cases {
+        let fault = rejection_fault(rejection);
         assert_eq!((fault.reason, fault.timeout), (reason, patience));
-        assert!(fault.message.ends_with(said), "{}", fault.message);
+        assert!(fault.message.ends_with(rejection), "{}", fault.message);
     }
 }
 

@@ -286,10 +286,10 @@ fn a_sweep_removes_what_dead_owners_left_and_nothing_else() {
 fn every_limit_asked_for_is_applied_or_explained() {
     let limits = Limits { memory_bytes: Some(64 << 20), pids: Some(8), cpu_millis: Some(1) };
     let (cgroup, applied) = Cgroup::create(&limits, "test").unwrap();
-    let mut told: Vec<_> = applied.keys().copied().collect();
-    told.extend(cgroup.not_applied().iter().map(|(layer, _)| *layer));
-    told.sort();
-    assert_eq!(told, [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu]);
+    let mut layers: Vec<_> = applied.keys().copied().collect();
+    layers.extend(cgroup.not_applied().iter().map(|(layer, _)| *layer));
+    layers.sort();
+    assert_eq!(layers, [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu]);
     if let Some(detail) = applied.get(&Layer::CgroupCpu) {
         assert!(detail.ends_with(" 10 millicores"), "{detail}");
     }

@@ -61,7 +61,7 @@ pub(in crate::features) fn map_owners(tree: BorrowedFd<'_>, user_namespace: Borr
     const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
     let fd = u64::try_from(user_namespace.as_raw_fd()).map_err(io::Error::other)?;
     let attributes = MountAttributes { set: MOUNT_ATTR_IDMAP, clear: 0, propagation: 0, user_namespace: fd };
-    // SAFETY: the path is a constant, the structure is as large as said, and both outlive the call.
+    // SAFETY: the path is a constant, the structure has the given size, and both outlive the call.
     check_result(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -80,7 +80,7 @@ pub(in crate::features) fn read_kernel_log() -> io::Result<String> {
     const SYSLOG_ACTION_READ_ALL: libc::c_int = 3;
     let mut text = vec![0_u8; 16 * 1024];
     let room = libc::c_int::try_from(text.len()).map_err(io::Error::other)?;
-    // SAFETY: the buffer is as long as said, and only bytes are written to it.
+    // SAFETY: the buffer has the given length, and only bytes are written to it.
     let length = unsafe { libc::klogctl(SYSLOG_ACTION_READ_ALL, text.as_mut_ptr().cast(), room) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
     text.truncate(length);

@@ -72,7 +72,7 @@ fn what_is_in_a_sticky_directory_stays_there() {
             view.set_mode("/shared", case.mode);
             let name = SkillName::parse("tool").unwrap();
             let skills = Path::new(case.skills);
-            let found = said(find_skill(view.root.as_fd(), skills, &name, &runner));
+            let found = describe(find_skill(view.root.as_fd(), skills, &name, &runner));
             let program = format!("{}/tool", case.skills);
             match case.expected {
                 Ok(()) => assert!(found.is_ok(), "{}: {found:?}", case.what),

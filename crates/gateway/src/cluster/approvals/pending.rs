@@ -41,8 +41,8 @@ impl PendingQuestions {
             };
             format!("too many questions of {who} wait for a person already")
         })?;
-        let (told, seen) = watch::channel(ObservedApproval::NotSeen);
-        self.questions.insert(key.clone(), (told, share));
+        let (sender, seen) = watch::channel(ObservedApproval::NotSeen);
+        self.questions.insert(key.clone(), (sender, share));
         Ok(seen)
     }
 
@@ -54,7 +54,7 @@ impl PendingQuestions {
 
     /// The sender for the states of an object, if a question waits for it.
     pub fn sender(&self, key: &Key) -> Option<watch::Sender<ObservedApproval>> {
-        self.questions.get(key).map(|(told, _)| told.clone())
+        self.questions.get(key).map(|(sender, _)| sender.clone())
     }
 }
 

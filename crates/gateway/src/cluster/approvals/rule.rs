@@ -43,26 +43,26 @@ struct Vote<'a> {
 fn disqualification(rule: &ApprovalPlan, author: Option<&str>, word: &Vote<'_>) -> Option<String> {
     let is_named = |kind: ApproverKind, name: &str| match kind {
         ApproverKind::User => name == word.by,
-        ApproverKind::Group => word.groups.iter().any(|it| it == name),
+        ApproverKind::Group => word.groups.iter().any(|group| group == name),
     };
     if let Some(named) = &rule.approvers
-        && !named.iter().any(|it| is_named(it.kind, &it.name))
+        && !named.iter().any(|approver| is_named(approver.kind, &approver.name))
     {
-        return Some(format!("{} said yes, and the policy of this run does not name them as an approver", word.by));
+        return Some(format!("{} approved, but the policy of this run does not name them as an approver", word.by));
     }
     // A user who may create service accounts could create as many as votes are required: one counts only if the policy
     // names it.
     let named = rule.approvers.as_deref().unwrap_or_default();
-    let is_it = |it: &Approver| it.kind == ApproverKind::User && it.name == word.by;
+    let is_it = |approver: &Approver| approver.kind == ApproverKind::User && approver.name == word.by;
     if word.by.starts_with(SERVICE_ACCOUNT_PREFIX) && !named.iter().any(is_it) {
         return Some(format!(
-            "{} said yes, and the policy of this run does not name that service account as an approver",
+            "{} approved, but the policy of this run does not name that service account as an approver",
             word.by
         ));
     }
     if !rule.run_author && author.is_none_or(|author| author == word.by) {
         return Some(format!(
-            "{} said yes, and the policy of this run does not let its author approve what it does",
+            "{} approved, but the policy of this run does not let its author approve what it does",
             word.by
         ));
     }
@@ -78,7 +78,7 @@ pub(super) fn is_decidable(rule: &ApprovalPlan, author: Option<&str>) -> bool {
 pub(super) fn evaluate(rule: &ApprovalPlan, author: Option<&str>, status: &ToolApprovalStatus) -> VoteResult {
     let words: Vec<Vote<'_>> = votes(status);
     // One denial is enough, by any writer: it permits nothing.
-    if let Some(no) = words.iter().find(|it| it.decision == ApprovalDecision::Denied) {
+    if let Some(no) = words.iter().find(|word| word.decision == ApprovalDecision::Denied) {
         return VoteResult::No { by: Some(no.by.to_owned()), reason: no.reason.map(str::to_owned) };
     }
     let mut by = BTreeSet::new();
@@ -121,10 +121,10 @@ fn votes(status: &ToolApprovalStatus) -> Vec<Vote<'_>> {
         .collect();
     if let (Some(decision), Some(by)) = (status.decision, &status.decided_by) {
         // The vote of the same user has the groups.
-        let vote = status.votes.iter().find(|it| it.by == *by);
+        let vote = status.votes.iter().find(|vote| vote.by == *by);
         words.push(Vote {
             by,
-            groups: vote.map_or(&[], |it| &it.groups),
+            groups: vote.map_or(&[], |vote| &vote.groups),
             decision,
             reason: status.reason.as_deref(),
             scope: status.scope,

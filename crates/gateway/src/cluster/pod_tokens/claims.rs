@@ -68,7 +68,7 @@ impl Claims {
         let payload: Payload = serde_json::from_slice(&payload).map_err(|_| "it does not say that it is a pod's")?;
         let is_ours = match &payload.aud {
             Audiences::One(audience) => audience == AUDIENCE,
-            Audiences::Several(audiences) => audiences.iter().any(|it| it == AUDIENCE),
+            Audiences::Several(audiences) => audiences.iter().any(|audience| audience == AUDIENCE),
         };
         if !is_ours {
             return Err("it does not say that it is for this gateway");

@@ -121,11 +121,8 @@ async fn a_pod_that_the_watch_does_not_know_is_looked_for_before_it_is_refused()
 #[tokio::test]
 async fn tokens_that_are_made_up_keep_no_known_pod_waiting() {
     // The API server is slow with each of them.
-    let (tokens, count) = tokens(|token| match token.ends_with(".good") {
-        true => unknown_to_the_api_server(),
-        false => None,
-    })
-    .await;
+    let (tokens, count) =
+        tokens(|token| if token.ends_with(".good") { unknown_to_the_api_server() } else { None }).await;
     let ask = |account: &str, pod: String, number: usize| {
         let tokens = Arc::clone(&tokens);
         let token = token(&says(account, &pod), &format!("x{number}"));
@@ -171,11 +168,11 @@ fn a_review_names_one_pod_for_our_audience_or_nothing() {
     let bearer = Bearer { namespace: "team".to_owned(), account: "name".to_owned(), pod: "pod".to_owned() };
     assert_eq!(without(|_| {}), Ok(bearer));
     for change in [
-        (|it: &mut TokenReviewStatus| it.authenticated = None) as fn(&mut TokenReviewStatus),
-        |it| it.authenticated = Some(false),
-        |it| it.audiences = None,
-        |it| it.audiences = Some(vec!["https://kubernetes.default.svc".to_owned()]),
-        |it| it.user = None,
+        (|status: &mut TokenReviewStatus| status.authenticated = None) as fn(&mut TokenReviewStatus),
+        |status| status.authenticated = Some(false),
+        |status| status.audiences = None,
+        |status| status.audiences = Some(vec!["https://kubernetes.default.svc".to_owned()]),
+        |status| status.user = None,
     ] {
         assert!(without(change).is_err());
     }
@@ -188,17 +185,17 @@ fn a_review_names_one_pod_for_our_audience_or_nothing() {
         "system:serviceaccount:a:",
         "system:serviceaccount:a:b:c",
     ] {
-        let named = without(|it| {
-            if let Some(user) = &mut it.user {
+        let named = without(|status| {
+            if let Some(user) = &mut status.user {
                 user.username = Some(name.to_owned());
             }
         });
         assert!(named.is_err(), "{name}");
     }
     for pods in [&[][..], &["a", "b"]] {
-        let bound = without(|it| {
-            if let Some(user) = &mut it.user {
-                let pods = pods.iter().map(|it| (*it).to_owned()).collect();
+        let bound = without(|status| {
+            if let Some(user) = &mut status.user {
+                let pods = pods.iter().map(|pod| (*pod).to_owned()).collect();
                 user.extra = Some(BTreeMap::from([(POD_UID_EXTRA.to_owned(), pods)]));
             }
         });

@@ -60,12 +60,12 @@ impl OpenCalls {
 
 /// One record for each part and profile. Only guarantees that every command had are listed.
 fn merge_isolation(isolation: &mut Vec<IsolationRecord>, part: &str, seen: &ReportedIsolation) {
-    let is_named = |guarantee: &Guarantee| seen.guarantees.iter().any(|it| it == guarantee.as_str());
+    let is_named = |guarantee: &Guarantee| seen.guarantees.iter().any(|name| name == guarantee.as_str());
     let guarantees: Vec<Guarantee> = Guarantee::ALL.into_iter().filter(is_named).collect();
-    let same = |it: &IsolationRecord| it.part == part && it.profile == seen.profile;
+    let same = |record: &IsolationRecord| record.part == part && record.profile == seen.profile;
     let count = isolation.len();
     match isolation.iter().position(same) {
-        Some(place) => isolation[place].guarantees.retain(|it| guarantees.contains(it)),
+        Some(place) => isolation[place].guarantees.retain(|guarantee| guarantees.contains(guarantee)),
         None if count < CONTAINERS => {
             isolation.push(IsolationRecord { part: part.to_owned(), profile: seen.profile.clone(), guarantees })
         }
@@ -106,19 +106,19 @@ mod tests {
             duration_ms: 1,
             isolation: Some(ReportedIsolation {
                 profile: "container".to_owned(),
-                guarantees: guarantees.iter().map(|it| (*it).to_owned()).collect(),
+                guarantees: guarantees.iter().map(|guarantee| (*guarantee).to_owned()).collect(),
             }),
         }
     }
 
     #[test]
-    fn isolation_is_told_by_part_and_is_what_was_around_all_of_its_commands() {
+    fn isolation_is_by_part_and_what_all_of_its_commands_had() {
         let facts = RunFacts::example(|_| {});
         let (mut calls, mut isolation) = (OpenCalls::default(), Vec::new());
         for event in [
             called(1, Some("cluster")),
             called(2, Some("cluster")),
-            called(3, Some("nobody")),
+            called(3, Some("unknown")),
             acted(2, Actor::Skill, &["filesystem", "network", "magic"]),
             acted(1, Actor::Skill, &["network", "pids"]),
             acted(3, Actor::Skill, &["network"]),

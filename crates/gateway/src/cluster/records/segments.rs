@@ -192,11 +192,11 @@ mod tests {
     fn pieces_follow_from_each_other_and_hold_every_line_once() {
         let (lines, head) = chain(600);
         let all = split_receipts(place(RecordKind::Receipts), &lines).unwrap();
-        assert_eq!(all.iter().map(|it| it.lines.len()).collect::<Vec<_>>(), [256, 256, 88]);
-        assert_eq!(all.iter().map(|it| it.first_line).collect::<Vec<_>>(), [0, 256, 512]);
-        let joined: Vec<String> = all.iter().flat_map(|it| it.lines.clone()).collect();
+        assert_eq!(all.iter().map(|segment| segment.lines.len()).collect::<Vec<_>>(), [256, 256, 88]);
+        assert_eq!(all.iter().map(|segment| segment.first_line).collect::<Vec<_>>(), [0, 256, 512]);
+        let joined: Vec<String> = all.iter().flat_map(|segment| segment.lines.clone()).collect();
         assert_eq!(joined, lines);
-        let heads: Vec<_> = all.iter().map(|it| it.previous_head.clone()).collect();
+        let heads: Vec<_> = all.iter().map(|segment| segment.previous_head.clone()).collect();
         assert_eq!(heads, [None, Some(all[0].head.clone()), Some(all[1].head.clone())]);
         assert_eq!(all[2].head, head);
         // In two reports they are other segments of the same chain.
@@ -213,13 +213,13 @@ mod tests {
     fn a_piece_stays_below_what_is_stored_whatever_is_in_it() {
         let line = format!("\"{}\"", "<".repeat(RECORD_LINE - 2));
         let lines = vec![line; 100];
-        let kept = split_transcript(place(RecordKind::Transcript), &lines, u64::MAX).unwrap();
-        assert!(kept.segments.len() > 1 && !kept.truncated);
-        for segment in &kept.segments {
-            let bytes: usize = segment.lines.iter().map(|it| stored_bytes(it)).sum();
+        let stored = split_transcript(place(RecordKind::Transcript), &lines, u64::MAX).unwrap();
+        assert!(stored.segments.len() > 1 && !stored.truncated);
+        for segment in &stored.segments {
+            let bytes: usize = segment.lines.iter().map(|line| stored_bytes(line)).sum();
             assert!(bytes <= MAX_SEGMENT_BYTES, "{bytes}");
         }
-        let count: usize = kept.segments.iter().map(|it| it.lines.len()).sum();
+        let count: usize = stored.segments.iter().map(|segment| segment.lines.len()).sum();
         assert_eq!(count, 100);
     }
 
@@ -241,15 +241,15 @@ mod tests {
     #[test]
     fn a_transcript_ends_where_there_is_no_room() {
         let lines = ["{}", "{\"a\":1}", "{}"].map(str::to_owned);
-        let kept = |room| {
-            let kept = split_transcript(place(RecordKind::Transcript), &lines, room).unwrap();
-            let count: usize = kept.segments.iter().map(|it| it.lines.len()).sum();
-            (count, kept.bytes, kept.truncated)
+        let split = |room| {
+            let stored = split_transcript(place(RecordKind::Transcript), &lines, room).unwrap();
+            let count: usize = stored.segments.iter().map(|segment| segment.lines.len()).sum();
+            (count, stored.bytes, stored.truncated)
         };
-        assert_eq!(kept(14), (3, 14, false));
-        assert_eq!(kept(13), (2, 11, true));
+        assert_eq!(split(14), (3, 14, false));
+        assert_eq!(split(13), (2, 11, true));
         // Later lines would look as if nothing were missing before them.
-        assert_eq!(kept(10), (1, 3, true));
-        assert_eq!(kept(0), (0, 0, true));
+        assert_eq!(split(10), (1, 3, true));
+        assert_eq!(split(0), (0, 0, true));
     }
 }

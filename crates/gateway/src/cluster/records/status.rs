@@ -36,7 +36,7 @@ pub(super) struct ReportContext<'a> {
 
 /// The next report in the status, without isolation.
 pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunReport {
-    let ReportContext { before, cursor: kept, .. } = around;
+    let ReportContext { before, cursor, .. } = around;
     let before_or = |read: fn(&RunReport) -> Option<i64>| before.and_then(read).unwrap_or(0);
     let end = report.ending.as_ref();
     let (result, error) = end.map_or((None, None), end_texts);
@@ -45,18 +45,18 @@ pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunRep
         around.started_at.map_or(0, |started| (around.now.0.as_millisecond() - started.0.as_millisecond()).max(0));
     let waiting = around.calls.pending_questions().take(NAMES);
     let waiting_for = match report.phase {
-        BridgePhase::Waiting => waiting.map(|it| ObjectName::new(approval_name(around.run, it))).collect(),
+        BridgePhase::Waiting => waiting.map(|waiting| ObjectName::new(approval_name(around.run, waiting))).collect(),
         BridgePhase::Starting | BridgePhase::Working | BridgePhase::Ended => Vec::new(),
     };
     let new_segments = i64::try_from(around.transcript.segments.len()).unwrap_or(i64::MAX);
     RunReport {
         reported_at: around.now.clone(),
-        reports: to_i64(kept.reports),
-        last_report: kept.last.clone(),
+        reports: to_i64(cursor.reports),
+        last_report: cursor.last.clone(),
         phase: Some(reported_phase(report.phase)),
         progress: match &report.progress {
             Some(progress) => Some(to_stored_text(progress, VALUE)),
-            None => before.and_then(|it| it.progress.clone()),
+            None => before.and_then(|before| before.progress.clone()),
         },
         finished: report.ending.is_some(),
         ending: end.map(AgentEnd::kind),
@@ -73,12 +73,12 @@ pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunRep
         }),
         isolation: Vec::new(),
         waiting_for,
-        receipts: Some(to_i64(kept.receipts)),
-        receipts_head: Some(kept.head.clone()),
+        receipts: Some(to_i64(cursor.receipts)),
+        receipts_head: Some(cursor.head.clone()),
         receipt_segments: Some(around.receipt_segments),
-        transcript_segments: Some(before_or(|it| it.transcript_segments) + new_segments),
-        transcript_bytes: Some(before_or(|it| it.transcript_bytes) + around.transcript.bytes),
-        transcript_cut: before.is_some_and(|it| it.transcript_cut) || around.transcript.truncated,
+        transcript_segments: Some(before_or(|report| report.transcript_segments) + new_segments),
+        transcript_bytes: Some(before_or(|report| report.transcript_bytes) + around.transcript.bytes),
+        transcript_cut: before.is_some_and(|before| before.transcript_cut) || around.transcript.truncated,
     }
 }
 

@@ -85,7 +85,7 @@ impl RunCache {
             asked.map_err(|_| FetchError::Timeout)?
         };
         let config_map = config_map.map_err(|error| FetchError::Read(Box::new(error)))?;
-        let text = config_map.and_then(|it| it.data?.remove(key::PLAN));
+        let text = config_map.and_then(|config_map| config_map.data?.remove(key::PLAN));
         let text = text.ok_or(FetchError::Missing(name))?;
         let plan = RunPlan::read_verified(text.as_bytes(), digest);
         let plan = plan.map_err(|error| FetchError::Mismatch(Box::new(error)))?;

@@ -106,8 +106,8 @@ impl RunCache {
     async fn find_run(&self, namespace: &str, stem: &Stem) -> Result<Option<PartialRun>, String> {
         let plans: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let plan = with_timeout(plans.get_opt(&format!("{}-{PLAN_SUFFIX}", stem.text))).await?;
-        let plan = plan.and_then(|it| it.data?.remove(key::PLAN));
-        let named = plan.and_then(|it| serde_json::from_str::<PlanName>(&it).ok());
+        let plan = plan.and_then(|plan| plan.data?.remove(key::PLAN));
+        let named = plan.and_then(|text| serde_json::from_str::<PlanName>(&text).ok());
         let Some(PlanName { run: PlanRun { name } }) = named else {
             return Ok(None);
         };
@@ -118,7 +118,7 @@ impl RunCache {
         let resource = ApiResource::erase::<AgentRun>(&());
         let runs: Api<PartialRun> = Api::namespaced_with(self.client.clone(), namespace, &resource);
         let run = with_timeout(runs.get_opt(&name)).await?;
-        Ok(run.filter(|it| it.uid().as_ref() == Some(&stem.uid)))
+        Ok(run.filter(|run| run.uid().as_ref() == Some(&stem.uid)))
     }
 }
 

@@ -27,7 +27,7 @@ fn inspect(port: u16, steps: &[Step]) -> Result<usize, Reason> {
                         passed += inspector.push(piece)?.len();
                     }
                 }
-                Step::Server(bytes) => bytes.chunks(size).for_each(|it| inspector.observe(it)),
+                Step::Server(bytes) => bytes.chunks(size).for_each(|chunk| inspector.observe(chunk)),
             }
         }
         Ok(passed)
@@ -41,7 +41,7 @@ fn inspect(port: u16, steps: &[Step]) -> Result<usize, Reason> {
 
 fn server_hello() -> Vec<u8> {
     let mut bytes = example_retry_request();
-    let at = bytes.windows(RETRY_RANDOM.len()).position(|it| it == RETRY_RANDOM);
+    let at = bytes.windows(RETRY_RANDOM.len()).position(|window| window == RETRY_RANDOM);
     bytes[at.unwrap()] ^= 1;
     bytes
 }

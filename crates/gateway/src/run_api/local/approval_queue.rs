@@ -98,7 +98,7 @@ pub enum VoteRefusal {
     Author,
     #[error("the policy of this run wants each action to be approved by itself")]
     RunScope,
-    #[error("this person has said yes already; another one must")]
+    #[error("this person has approved already; another one must")]
     Duplicate,
 }
 
@@ -116,7 +116,7 @@ impl ApprovalQueue {
     /// The pending questions, by run and ID.
     pub fn pending(&self) -> Vec<PendingQuestion> {
         let questions = self.questions.lock();
-        questions.values().map(|it| it.pending.clone()).collect()
+        questions.values().map(|question| question.pending.clone()).collect()
     }
 
     /// Changes whenever [`Self::pending`] does.
@@ -215,7 +215,7 @@ impl PendingQuestion {
 impl QuestionHandler for ApprovalQueue {
     async fn ask(&self, question: Question) -> Result<ApprovalAnswer, HandlerError> {
         let key = (question.run.uid().to_owned(), question.request.approval.clone());
-        let (told, answer) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         {
             let mut questions = self.questions.lock();
             if questions.len() >= MAX_PENDING {
@@ -229,7 +229,7 @@ impl QuestionHandler for ApprovalQueue {
                 pending: PendingQuestion { run: question.run, request: question.request, deadline: question.deadline },
                 approvals: BTreeSet::new(),
                 for_the_run: true,
-                answer: told,
+                answer: sender,
             };
             questions.insert(key.clone(), waiting);
         }
@@ -237,7 +237,7 @@ impl QuestionHandler for ApprovalQueue {
         self.notify();
         answer
             .await
-            .map_err(|_| HandlerError::Failed { message: "nobody can be asked any more".to_owned(), cause: None })
+            .map_err(|_| HandlerError::Failed { message: "no approver can be asked any more".to_owned(), cause: None })
     }
 }
 

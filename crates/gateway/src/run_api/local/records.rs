@@ -67,7 +67,6 @@ pub struct StoredReport {
     pub ending: Option<AgentEnd>,
     /// Number of reports.
     pub reports: u64,
-    /// The digest of the last report.
     pub last_report: Digest,
     /// Valid bytes of the receipts.
     pub receipts_bytes: u64,
@@ -89,9 +88,9 @@ pub enum RecordStoreError {
     Uid(String),
     #[error("{0} is not a file or directory of ours alone")]
     NotPrivate(String),
-    #[error("{0} was changed by somebody else, or is of another run or release")]
+    #[error("{0} was changed by another program, or is of another run or release")]
     Changed(String),
-    #[error("the receipts of this run have {MAX_RECEIPT_BYTES} bytes, and more are not kept")]
+    #[error("the receipts of this run have {MAX_RECEIPT_BYTES} bytes, and more are not stored")]
     TooLarge,
 }
 
@@ -144,9 +143,9 @@ impl ReportStore for RecordStore {
         .await
     }
 
-    async fn store(&self, run: &Arc<RunFacts>, report: Report, kept: &ReportCursor) -> Result<(), HandlerError> {
-        let (records, run, kept) = (self.clone(), Arc::clone(run), kept.clone());
-        run_blocking(move || write_report(&records.directory, &run, report, &kept)).await
+    async fn store(&self, run: &Arc<RunFacts>, report: Report, cursor: &ReportCursor) -> Result<(), HandlerError> {
+        let (records, run, cursor) = (self.clone(), Arc::clone(run), cursor.clone());
+        run_blocking(move || write_report(&records.directory, &run, report, &cursor)).await
     }
 }
 
@@ -155,7 +154,7 @@ async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RecordStoreError> + Send + 'static,
 ) -> Result<T, HandlerError> {
     let failed =
-        |cause| HandlerError::Failed { message: "the report could not be kept".to_owned(), cause: Some(cause) };
+        |cause| HandlerError::Failed { message: "the report could not be stored".to_owned(), cause: Some(cause) };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(failed(error.into())),
@@ -176,16 +175,17 @@ fn write_report(
     records: &RecordsDirectory,
     run: &RunFacts,
     report: Report,
-    kept: &ReportCursor,
+    cursor: &ReportCursor,
 ) -> Result<(), RecordStoreError> {
     let directory = records.create_run(run.uid())?;
     let before = load_report(&directory)?;
     // Another writer's report would be overwritten silently.
-    if before.as_ref().map_or(0, |it| it.reports) + 1 != kept.reports {
+    if before.as_ref().map_or(0, |before| before.reports) + 1 != cursor.reports {
         return Err(directory.changed_error(files::REPORT));
     }
-    let (receipts_before, transcript_before, cut_before) =
-        before.as_ref().map_or((0, 0, false), |it| (it.receipts_bytes, it.transcript_bytes, it.transcript_cut));
+    let (receipts_before, transcript_before, cut_before) = before
+        .as_ref()
+        .map_or((0, 0, false), |before| (before.receipts_bytes, before.transcript_bytes, before.transcript_cut));
 
     let mut lines = String::new();
     for receipt in &report.receipts {
@@ -199,27 +199,28 @@ fn write_report(
     let receipts = directory.append(files::RECEIPTS, receipts_before, lines.as_bytes())?;
 
     let room = run.transcript_bytes.saturating_sub(transcript_before);
-    let (lines, transcript_cut) = match cut_before {
+    let (lines, transcript_cut) = if cut_before {
         // Later lines would look as if nothing were missing before them.
-        true => (String::new(), true),
-        false => fit_transcript(&report.transcript, room),
+        (String::new(), true)
+    } else {
+        fit_transcript(&report.transcript, room)
     };
     let transcript_bytes = transcript_before + lines.len() as u64;
     let transcript = directory.append(files::TRANSCRIPT, transcript_before, lines.as_bytes())?;
 
     let ended = report.ending.is_some();
-    let progress = report.progress.map(|it| it[..it.floor_char_boundary(MAX_PROGRESS)].to_owned());
+    let progress = report.progress.map(|text| text[..text.floor_char_boundary(MAX_PROGRESS)].to_owned());
     let written = StoredReport {
         run: run.uid().to_owned(),
         plan: run.plan.clone(),
         phase: report.phase,
-        progress: progress.or_else(|| before.and_then(|it| it.progress)),
+        progress: progress.or_else(|| before.and_then(|before| before.progress)),
         usage: report.usage,
-        receipts: kept.receipts,
-        head: kept.head.clone(),
+        receipts: cursor.receipts,
+        head: cursor.head.clone(),
         ending: report.ending,
-        reports: kept.reports,
-        last_report: kept.last.clone().unwrap_or_default(),
+        reports: cursor.reports,
+        last_report: cursor.last.clone().unwrap_or_default(),
         receipts_bytes,
         transcript_bytes,
         transcript_cut,

@@ -13,7 +13,7 @@ fn request() -> ApprovalRequest {
 
 fn yes() -> ApprovalAnswer {
     ApprovalAnswer {
-        by: Some("someone".to_owned()),
+        by: Some("user".to_owned()),
         for_the_run: true,
         ..build_answer(&request(), Decision::Approved, None)
     }
@@ -27,11 +27,11 @@ fn a_question_is_the_same_however_long_it_waits_and_not_otherwise() {
         change(&mut request);
         question_digest(&request).unwrap()
     };
-    assert_eq!(with(|it| it.wait_seconds = 1), same);
-    assert_ne!(with(|it| it.shown.push('x')), same);
-    assert_ne!(with(|it| it.pack = None), same);
-    assert_ne!(with(|it| it.tool.push('x')), same);
-    assert_ne!(with(|it| it.action = Digest::new("sha256:11")), same);
+    assert_eq!(with(|question| question.wait_seconds = 1), same);
+    assert_ne!(with(|question| question.shown.push('x')), same);
+    assert_ne!(with(|question| question.pack = None), same);
+    assert_ne!(with(|question| question.tool.push('x')), same);
+    assert_ne!(with(|question| question.action = Digest::new("sha256:11")), same);
 }
 
 #[test]
@@ -59,21 +59,21 @@ fn what_a_decider_says_is_bounded() {
     let facts = RunFacts::example(|_| {});
     let long = ApprovalAnswer { by: Some("x\u{1b}".repeat(9999)), reason: Some("é".repeat(9999)), ..yes() };
     let bounded = check_answer(&request(), &facts, long);
-    assert_eq!(bounded.reason.map(|it| it.chars().count()), Some(SHORT_TEXT));
+    assert_eq!(bounded.reason.map(|reason| reason.chars().count()), Some(SHORT_TEXT));
     let by = bounded.by.unwrap();
     assert!(by.chars().count() < 300 && !by.contains('\u{1b}'), "{by}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_question_without_a_waiter_is_cancelled() {
-    let (told, held) = watch::channel(None);
+    let (sender, held) = watch::channel(None);
     let waits = held.clone();
     let began = Instant::now();
     let leave = async {
         sleep(4 * ABANDON_TIMEOUT).await;
         drop(waits);
     };
-    tokio::join!(wait_abandoned(&told), leave);
+    tokio::join!(wait_abandoned(&sender), leave);
     let after = began.elapsed();
     assert!(after >= 5 * ABANDON_TIMEOUT, "{after:?}");
     assert!(after <= 6 * ABANDON_TIMEOUT, "{after:?}");

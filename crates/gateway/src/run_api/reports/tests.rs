@@ -10,9 +10,9 @@ fn plan() -> Digest {
 
 fn report(chain: &mut Chain, number: u64, receipts: u64) -> Report {
     let first_receipt = chain.len();
-    let line = |it| {
-        let event = Event::Started { run: format!("run-{it}"), by: "test".to_owned() };
-        chain.add(it, event).unwrap().text
+    let line = |number| {
+        let event = Event::Started { run: format!("run-{number}"), by: "test".to_owned() };
+        chain.add(number, event).unwrap().text
     };
     let receipts = (0..receipts).map(line).collect();
     Report {
@@ -28,15 +28,15 @@ fn report(chain: &mut Chain, number: u64, receipts: u64) -> Report {
     }
 }
 
-fn next(kept: &ReportCursor, report: &Report) -> (ReportCursor, usize) {
-    match check_report(kept, report) {
-        Ok(ReportStep::Next { cursor: kept, receipts }) => (kept, receipts.len()),
+fn next(cursor: &ReportCursor, report: &Report) -> (ReportCursor, usize) {
+    match check_report(cursor, report) {
+        Ok(ReportStep::Next { cursor, receipts }) => (cursor, receipts.len()),
         other => panic!("{other:?}"),
     }
 }
 
-fn broken(kept: &ReportCursor, report: &Report) -> String {
-    let refusal = check_report(kept, report).unwrap_err();
+fn broken(cursor: &ReportCursor, report: &Report) -> String {
+    let refusal = check_report(cursor, report).unwrap_err();
     assert_eq!(refusal.code, ApiRefusalCode::Chain, "{refusal}");
     refusal.message
 }
@@ -67,27 +67,27 @@ fn reports_follow_from_each_other() {
 #[test]
 fn receipts_follow_from_each_other_and_from_the_plan() {
     let mut chain = Chain::new(plan());
-    let (kept, _) = next(&ReportCursor::start(plan()), &report(&mut chain, 0, 2));
+    let (cursor, _) = next(&ReportCursor::start(plan()), &report(&mut chain, 0, 2));
     let good = report(&mut chain, 1, 3);
     let with = |change: &dyn Fn(&mut Report)| {
         let mut report = good.clone();
         change(&mut report);
-        broken(&kept, &report)
+        broken(&cursor, &report)
     };
-    assert!(with(&|it| it.first_receipt = 1).contains("number 1, and 2"));
+    assert!(with(&|report| report.first_receipt = 1).contains("number 1, and 2"));
     // Truncated, left out, reordered, forged.
-    assert!(with(&|it| drop(it.receipts.pop())).contains("do not lead"));
-    assert!(with(&|it| drop(it.receipts.remove(0))).contains("receipt 2:"));
-    assert!(with(&|it| it.receipts.swap(1, 2)).contains("receipt 3:"));
-    let forged = |it: &mut Report| it.receipts[1] = it.receipts[1].replace("run-1", "run-9");
+    assert!(with(&|report| drop(report.receipts.pop())).contains("do not lead"));
+    assert!(with(&|report| drop(report.receipts.remove(0))).contains("receipt 2:"));
+    assert!(with(&|report| report.receipts.swap(1, 2)).contains("receipt 3:"));
+    let forged = |report: &mut Report| report.receipts[1] = report.receipts[1].replace("run-1", "run-9");
     assert!(with(&forged).contains("receipt 4: it does not follow"));
-    assert!(with(&|it| it.head = plan()).contains("do not lead"));
+    assert!(with(&|report| report.head = plan()).contains("do not lead"));
     // The chain of another run.
     let mut other = Chain::new(sympozium_api::digest::digest_canonical("test", b"other"));
     let foreign = report(&mut other, 0, 1);
     let text = broken(&ReportCursor::start(plan()), &foreign);
     assert!(text.contains("another plan"), "{text}");
-    let (after, _) = next(&kept, &good);
+    let (after, _) = next(&cursor, &good);
     assert_eq!(after.receipts, 5);
 }
 
@@ -95,9 +95,9 @@ fn receipts_follow_from_each_other_and_from_the_plan() {
 fn nothing_comes_after_the_end() {
     let mut chain = Chain::new(plan());
     let last = Report { phase: BridgePhase::Ended, ending: Some(AgentEnd::TimedOut), ..report(&mut chain, 0, 1) };
-    let (kept, _) = next(&ReportCursor::start(plan()), &last);
-    assert!(kept.has_ended());
-    assert_eq!(check_report(&kept, &last), Ok(ReportStep::Duplicate));
+    let (cursor, _) = next(&ReportCursor::start(plan()), &last);
+    assert!(cursor.has_ended());
+    assert_eq!(check_report(&cursor, &last), Ok(ReportStep::Duplicate));
     let more = report(&mut chain, 1, 1);
-    assert!(broken(&kept, &more).contains("how it ended"));
+    assert!(broken(&cursor, &more).contains("how it ended"));
 }

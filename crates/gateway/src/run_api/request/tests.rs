@@ -17,7 +17,7 @@ const BAD: Result<RunRequest, ApiRefusalCode> = Err(ApiRefusalCode::Request);
 
 #[test]
 fn paths_are_whole_and_the_method_is_post() {
-    let kind = |method: &Method, target| RequestKind::from_path(method, target).map_err(|it| it.code);
+    let kind = |method: &Method, target| RequestKind::from_path(method, target).map_err(|refusal| refusal.code);
     assert_eq!(kind(&Method::POST, path::REPORTS), Ok(RequestKind::Report));
     assert_eq!(kind(&Method::POST, path::APPROVALS), Ok(RequestKind::Approval));
     assert_eq!(kind(&Method::POST, path::SCHEDULES), Ok(RequestKind::Schedule));
@@ -102,7 +102,7 @@ fn schedules_messages_and_tasks_have_bounds() {
 
     let task = |id: &str| json!({ "id": id, "task": "t", "systemPrompt": "s", "timeout": "5m" });
     let tasks = |tasks: Vec<Value>| read(RequestKind::Subruns, &json!({ "tasks": tasks }));
-    let many = |count: usize| (0..count).map(|it| task(&it.to_string())).collect();
+    let many = |count: usize| (0..count).map(|number| task(&number.to_string())).collect();
     assert!(tasks(many(1)).is_ok() && tasks(many(MAX_SUBRUNS)).is_ok());
     assert_eq!(tasks(many(MAX_SUBRUNS + 1)), BAD);
     assert_eq!(tasks(Vec::new()), BAD);
@@ -116,11 +116,11 @@ fn schedules_messages_and_tasks_have_bounds() {
 }
 
 #[test]
-fn what_is_told_of_a_body_that_is_none_is_short_and_plain() {
+fn the_refusal_of_an_invalid_body_is_short_and_plain() {
     let field = format!("{{\"{}\u{1b}\": 1}}", "x".repeat(10_000));
     let refusal = RequestKind::Message.parse_body(field.as_bytes()).unwrap_err();
     assert!(refusal.message.chars().count() < 400, "{refusal}");
-    assert!(refusal.message.chars().all(|it| !it.is_control()), "{refusal}");
+    assert!(refusal.message.chars().all(|character| !character.is_control()), "{refusal}");
     let size = RequestKind::Message.parse_body(&vec![b' '; MAX_REQUEST + 1]).unwrap_err();
     assert_eq!(size.code, ApiRefusalCode::Size);
 }

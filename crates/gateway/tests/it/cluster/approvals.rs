@@ -147,7 +147,7 @@ async fn the_rule_of_the_plan_is_kept() {
     let asked = put(&world, &run, &bridge, "r").await;
     world.set_status("toolapproval", &asked.object, &decided("approved", "x"));
     let (_, said) = ended(asked).await;
-    let reason = "x said yes, and the policy of this run does not name them as an approver";
+    let reason = "x approved, but the policy of this run does not name them as an approver";
     assert_eq!((&said["decision"], &said["reason"]), (&json!("denied"), &json!(reason)));
 
     // Its author was not recorded, so no approver can be distinguished from the author.
@@ -155,7 +155,7 @@ async fn the_rule_of_the_plan_is_kept() {
     let bridge = world.served(&gateway, &run).await;
     let (_, said) = bridge.post(path::APPROVALS, &question("q")).await;
     assert_eq!(said["decision"], "denied");
-    assert!(said["reason"].as_str().is_some_and(|it| it.contains("nobody recorded who started it")));
+    assert!(said["reason"].as_str().is_some_and(|it| it.contains("who started it was not recorded")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

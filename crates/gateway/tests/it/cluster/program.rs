@@ -85,7 +85,7 @@ fn it_says_what_is_missing_on_its_command_line() {
     };
     assert_eq!(
         said(&[]),
-        "error: nobody says where runs come from\nhint: choose --plans DIR, or --kubernetes in a cluster\n"
+        "error: no source of runs is given\nhint: choose --plans DIR, or --kubernetes in a cluster\n"
     );
     assert_eq!(
         said(&["--plans=p", "--kubernetes"]),

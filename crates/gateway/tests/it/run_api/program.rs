@@ -69,7 +69,7 @@ async fn reports_survive_restarts_and_there_is_no_approver() {
         let (status, answer) = client.post(path::APPROVALS, &question("q")).await;
         let expected = json!({
             "approval": "q", "action": hash("0"), "decision": "denied", "forTheRun": false,
-            "reason": "nobody can be asked here, so the answer is no",
+            "reason": "no approver can be asked here, so the answer is no",
         });
         assert_eq!((status, answer), (200, expected));
         let message = json!({ "channel": "slack", "text": "hello" });

@@ -210,7 +210,7 @@ async fn a_run_asks_so_many_questions_in_its_life() {
     gateway.plans().add(&world.plan).expect("a plan");
     let world = RunApiHarness { gateway, ..world };
     let client = world.client().await;
-    let reason = "nobody can be asked here, so the answer is no";
+    let reason = "no approver can be asked here, so the answer is no";
     for number in 0..MAX_QUESTIONS {
         let question = question(&number.to_string());
         let (status, answer) = client.post(path::APPROVALS, &question).await;

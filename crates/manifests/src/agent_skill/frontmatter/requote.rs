@@ -15,7 +15,7 @@ pub fn quote_values(text: &str) -> Option<(String, Vec<(String, Mark)>)> {
         let line = lines[index];
         let below = lines[index + 1..]
             .iter()
-            .take_while(|it| it.trim().is_empty() || indentation(it) > indentation(line))
+            .take_while(|next| next.trim().is_empty() || indentation(next) > indentation(line))
             .count();
         let Some(field) = Field::parse(line) else {
             quoted.push(line.to_owned());
@@ -26,7 +26,7 @@ pub fn quote_values(text: &str) -> Option<(String, Vec<(String, Mark)>)> {
         let rest = &lines[index + 1..index + 1 + below];
         if is_block {
             quoted.push(line.to_owned());
-            quoted.extend(rest.iter().map(|it| (*it).to_owned()));
+            quoted.extend(rest.iter().map(|line| (*line).to_owned()));
             index += 1 + below;
             continue;
         }
@@ -40,12 +40,12 @@ pub fn quote_values(text: &str) -> Option<(String, Vec<(String, Mark)>)> {
             column: u32::try_from(indentation(line) + 1).unwrap_or(u32::MAX),
         };
         keys.push((field.key.to_owned(), at));
-        let escaped = |it: &str| it.trim_end().replace('\'', "''");
+        let escaped = |text: &str| text.trim_end().replace('\'', "''");
         let start = line.len() - field.value.len();
         quoted.push(format!("{}'{}", &line[..start], escaped(field.value)));
         // The quote closes before trailing blank lines.
-        let used = rest.iter().rposition(|it| !it.trim().is_empty()).map_or(0, |last| last + 1);
-        quoted.extend(rest[..used].iter().map(|it| escaped(it)));
+        let used = rest.iter().rposition(|line| !line.trim().is_empty()).map_or(0, |last| last + 1);
+        quoted.extend(rest[..used].iter().map(|line| escaped(line)));
         if let Some(last) = quoted.last_mut() {
             last.push('\'');
         }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_are_told_with_their_places() {
+    fn the_keys_have_their_positions() {
         let (_, keys) = quote_values("\nm:\n  k: v: w").unwrap();
         assert_eq!(keys, [("k".to_owned(), Mark { line: 3, column: 3 })]);
     }

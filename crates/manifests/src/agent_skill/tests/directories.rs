@@ -94,7 +94,7 @@ fn what_is_no_file_of_the_skill_is_left_out_by_name() {
     let _socket = UnixListener::bind(root.join("socket")).unwrap();
     // Only root can create a device: for other users there is one entry less.
     let device = command("mknod").arg(root.join("zero")).args(["c", "1", "5"]).output();
-    let has_device = device.is_ok_and(|it| it.status.success());
+    let has_device = device.is_ok_and(|output| output.status.success());
     let skill = read(root).unwrap();
     assert_eq!(paths(&skill), ["good.md"]);
     let path = "cannot be the path of a skill's file; it is left out";
@@ -118,7 +118,7 @@ fn what_is_no_file_of_the_skill_is_left_out_by_name() {
         expected.push("`zero` is not a regular file; it is left out".to_owned());
     }
     assert_eq!(messages(&skill), expected);
-    assert!(skill.problems.items.iter().all(|it| short(it) == "1:1 warning skill-file"));
+    assert!(skill.problems.items.iter().all(|problem| short(problem) == "1:1 warning skill-file"));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn whatever_is_swapped_meanwhile_nothing_outside_is_read() {
         let found = (0..READINGS)
             .take_while(|_| swaps.load(Ordering::Relaxed) < SWAPS)
             .filter_map(|_| read(root).ok())
-            .find(|skill| skill.text != TEXT.as_bytes() || skill.files.iter().any(|it| it.bytes != b"good"));
+            .find(|skill| skill.text != TEXT.as_bytes() || skill.files.iter().any(|file| file.bytes != b"good"));
         is_done.store(true, Ordering::Relaxed);
         assert!(found.is_none(), "{found:?}");
     });
@@ -274,10 +274,10 @@ fn skills_are_found_below_a_directory_and_nothing_within_them() {
     write(deep.join("SKILL.md"), TEXT.as_bytes());
     let search = |path: &Path| directory::search(directory::open(path).unwrap());
     let found = search(root).unwrap();
-    let paths: Vec<&Path> = found.iter().map(|it| it.path.as_path()).collect();
+    let paths: Vec<&Path> = found.iter().map(|found| found.path.as_path()).collect();
     assert_eq!(paths, [Path::new("a/nested"), Path::new("b")]);
     let found = search(&root.join("b")).unwrap();
-    let paths: Vec<&Path> = found.iter().map(|it| it.path.as_path()).collect();
+    let paths: Vec<&Path> = found.iter().map(|found| found.path.as_path()).collect();
     assert_eq!(paths, [Path::new("")]);
 }
 

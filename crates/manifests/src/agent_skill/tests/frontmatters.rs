@@ -77,7 +77,7 @@ fn what_can_be_put_right_is_with_a_warning() {
         ("name: skill\ndescription: 42", "skill", "42", ""),
     ] {
         let found = became(&format!("---\n{text}\n---\nx\n"));
-        let expected: Vec<String> = Some(expected.to_owned()).into_iter().filter(|it| !it.is_empty()).collect();
+        let expected: Vec<String> = Some(expected.to_owned()).into_iter().filter(|text| !text.is_empty()).collect();
         let expected = (name.to_owned(), description.to_owned(), "x\n".to_owned(), expected);
         assert_eq!(found, expected, "{text}");
     }
@@ -148,7 +148,7 @@ fn what_is_hopeless_is_an_error_with_its_place() {
     ] {
         let (skill, problems) = read(raw(text));
         assert_eq!(skill, None, "{text}");
-        let errors: Vec<String> = problems.into_iter().filter(|it| it.contains("error")).collect();
+        let errors: Vec<String> = problems.into_iter().filter(|problem| problem.contains("error")).collect();
         assert_eq!(errors, [expected], "{text}");
     }
     let (skill, problems) = read(raw(b"---\nname: \xff\n---\n".to_vec()));
@@ -168,11 +168,11 @@ fn a_frontmatter_that_means_gigabytes_is_refused() {
     text += "description: d\n---\n";
     let (skill, problems) = read(raw(text));
     assert_eq!(skill, None);
-    assert!(problems.iter().any(|it| it.ends_with("error too-large")), "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.ends_with("error too-large")), "{problems:?}");
     let deep = format!("---\ndescription: {}\n---\n", "[".repeat(100_000));
     let (skill, problems) = read(raw(deep));
     assert_eq!(skill, None);
-    assert!(problems.iter().any(|it| it.contains("error")), "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.contains("error")), "{problems:?}");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn the_text_keeps_its_form_and_loses_what_is_none() {
 }
 
 #[test]
-fn what_is_hidden_in_description_and_text_is_told_with_its_place() {
+fn hidden_characters_in_description_and_text_are_reported() {
     let text =
         "---\nname: skill\ndescription: Reads\u{200b} files\u{e0069}.\n---\n# Title\n\nUse \u{202e}it\u{2069}.\n";
     let (_, description, content, problems) = became(text);

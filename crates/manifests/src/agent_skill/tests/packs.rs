@@ -81,7 +81,7 @@ fn an_image_that_is_named_gets_our_executor() {
 }
 
 #[test]
-fn what_the_base_image_has_not_is_said() {
+fn programs_that_the_base_image_lacks_are_reported() {
     let files: &[(&str, &[u8], bool)] = &[
         ("scripts/a", b"#!/usr/bin/env python3\n", false),
         ("scripts/b.sh", b"#!/bin/sh\n", true),

@@ -156,8 +156,8 @@ impl ObjectIndex {
     /// one of them, and it is unknown which.
     fn add_runtime_class(&mut self, object: &Object) {
         let text = |field: &str| object.node.get(field).and_then(Node::as_text);
-        let is_one =
-            text("kind") == Some("RuntimeClass") && text("apiVersion").is_some_and(|it| it.starts_with("node.k8s.io/"));
+        let is_one = text("kind") == Some("RuntimeClass")
+            && text("apiVersion").is_some_and(|text| text.starts_with("node.k8s.io/"));
         let (true, Some(handler)) = (is_one, text("handler")) else {
             return;
         };
@@ -170,8 +170,8 @@ impl ObjectIndex {
 
     /// Parses only what the objects name: the packs are long.
     fn add_built_in(&mut self) {
-        let agents = self.agents.0.values().map(|(_, it)| &it.spec);
-        let instances = self.instances.0.values().map(|(_, it)| &it.spec);
+        let agents = self.agents.0.values().map(|(_, agent)| &agent.spec);
+        let instances = self.instances.0.values().map(|(_, instance)| &instance.spec);
         let specs: Vec<_> = agents.chain(instances).collect();
         let policies: HashSet<&str> =
             specs.iter().filter_map(|spec| spec.policy_ref.as_ref().map(AsRef::as_ref)).collect();
@@ -264,7 +264,7 @@ impl ObjectIndex {
     }
 }
 
-/// Without the status if the object is from a file: our programs decide by the status that they wrote, and anyone can
+/// Without the status if the object is from a file: our programs decide by the status that they wrote, and any user can
 /// write a file.
 fn read<K: DeserializeOwned>(object: &Object) -> Result<K, serde_json::Error> {
     let mut value = object.node.to_json();

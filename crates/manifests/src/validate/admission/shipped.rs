@@ -50,7 +50,7 @@ pub fn add_name_clashes(
         let (message, remedy) = clash.message_and_hint(among);
         let known = match clash.consent {
             ClashKind::Ambiguous(rule) => {
-                let is_it = |it: &&mut Violation| it.rule == rule && it.field == clash.field;
+                let is_it = |violation: &&mut Violation| violation.rule == rule && violation.field == clash.field;
                 reasons.iter_mut().find(is_it)
             }
             ClashKind::Forbidden => {
@@ -94,22 +94,22 @@ fn find_clashes(case: &ResolvedRun<'_>, run: &AgentRun, namespace: &str) -> Vec<
     if let Some(name) = referenced_policy(agents) {
         let (kind, metadata) = match (agents.agent, agents.instance) {
             (None, Some(instance)) => ("SympoziumInstance", Some(&instance.metadata)),
-            (agent, _) => ("Agent", agent.map(|it| &it.metadata)),
+            (agent, _) => ("Agent", agent.map(|agent| &agent.metadata)),
         };
-        let agent = metadata.and_then(|it| it.name.as_deref());
+        let agent = metadata.and_then(|metadata| metadata.name.as_deref());
         let subject = Subject::new(kind, Some(namespace), agent.unwrap_or_default());
         let own = found.own.filter(|_| found.is_shipped());
         let (name, field) = (name.as_str(), "spec.policyRef");
         add(POLICY_KIND, name, own, found.impostor, "policy-ambiguous", &subject, field);
     }
-    let of_agent = agents.spec().map(|it| it.skills.as_slice());
+    let of_agent = agents.spec().map(|spec| spec.skills.as_slice());
     let skills = match run.spec.skills.as_slice() {
         [] => of_agent.unwrap_or_default(),
         skills => skills,
     };
     let subject = Subject::new("AgentRun", Some(namespace), run.metadata.name.as_deref().unwrap_or_default());
     for (name, found) in &case.packs {
-        let is_it = |it: &SkillRef| it.skill_pack_ref.as_ref() == Some(name);
+        let is_it = |skill_ref: &SkillRef| skill_ref.skill_pack_ref.as_ref() == Some(name);
         let index = skills.iter().position(is_it).unwrap_or_default();
         let field = format!("spec.skills[{index}].skillPackRef");
         let own = found.own.filter(|_| found.is_shipped());
@@ -120,7 +120,6 @@ fn find_clashes(case: &ResolvedRun<'_>, run: &AgentRun, namespace: &str) -> Vec<
 }
 
 impl NameClash {
-    /// The message and the hint.
     fn message_and_hint(&self, among: LoadedObjects<'_>) -> (String, String) {
         let object = &among.objects[self.index];
         let file = &among.files[object.file];

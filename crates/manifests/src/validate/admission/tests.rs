@@ -29,24 +29,25 @@ fn findings(text: &str) -> Vec<String> {
     let mut session = Session::new("default");
     session.add_text("a.yaml".to_owned(), Ok(text.to_owned()));
     let report = session.finish(&mut Schemas::default(), Completeness::Partial);
-    let errors: Vec<_> = report.findings().iter().filter(|it| it.severity == FindingSeverity::Error).collect();
+    let errors: Vec<_> =
+        report.findings().iter().filter(|finding| finding.severity == FindingSeverity::Error).collect();
     assert!(errors.is_empty(), "{errors:?}");
     report
         .findings()
         .iter()
-        .filter(|it| it.stage == ValidationStage::Admission)
-        .map(|it| format!("{} {} {}: {}", it.severity.as_str(), it.line, it.field, it.rule))
+        .filter(|finding| finding.stage == ValidationStage::Admission)
+        .map(|finding| format!("{} {} {}: {}", finding.severity.as_str(), finding.line, finding.field, finding.rule))
         .collect()
 }
 
 #[test]
-fn a_run_that_is_allowed_has_nothing_said_about_it() {
+fn an_admitted_run_has_no_findings() {
     let text = with(AGENT, &run("  agentRef: a\n  task: hello"));
     assert_eq!(findings(&text), [] as [&str; 0]);
 }
 
 #[test]
-fn what_is_denied_is_told_where_it_is_written() {
+fn a_denial_has_the_position_of_its_field() {
     let text = with(AGENT, &run("  agentRef: a\n  task: hello\n  env:\n    OK: x\n    LD_PRELOAD: x\n    PATH: x"));
     let found = findings(&text);
     assert_eq!(found.len(), 2, "{found:?}");
@@ -55,7 +56,7 @@ fn what_is_denied_is_told_where_it_is_written() {
 }
 
 #[test]
-fn what_a_run_has_from_its_agent_is_told_there_and_once() {
+fn what_a_run_has_from_its_agent_is_reported_there_and_once() {
     let agent = with(AGENT, "      env:\n        LD_PRELOAD: x\n");
     let alone = findings(&agent);
     assert_eq!(alone.len(), 1, "{alone:?}");
@@ -76,7 +77,7 @@ fn an_agent_without_runs_is_judged_by_the_plainest_run() {
 fn the_policies_that_are_shipped_need_not_be_among_the_files() {
     let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: restrictive\n");
     let found = findings(&with(&agent, &run("  agentRef: a\n  task: hello")));
-    assert!(found.iter().any(|it| it.contains("sandbox")), "{found:?}");
+    assert!(found.iter().any(|finding| finding.contains("sandbox")), "{found:?}");
 }
 
 #[test]
@@ -88,8 +89,8 @@ fn the_packs_that_are_shipped_need_not_be_among_the_files() {
     );
     // Permissions that need an exception, used three times, and reported once for each permission.
     let found = findings(&with(AGENT, &run("k8s-ops-admin")));
-    let denied = found.iter().filter(|it| it.starts_with("denied"));
-    assert!(denied.clone().all(|it| it.ends_with(": rbac-escalation")), "{found:?}");
+    let denied = found.iter().filter(|finding| finding.starts_with("denied"));
+    assert!(denied.clone().all(|finding| finding.ends_with(": rbac-escalation")), "{found:?}");
     assert_eq!(denied.count(), 21, "{found:?}");
 }
 
@@ -100,11 +101,11 @@ fn a_shipped_name_is_the_shipped_object() {
     let pack = PACK.replace("{name: p}", "{name: code-review}");
     let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: permissive\n  skills: [{skillPackRef: code-review}]\n");
     let run = run("  agentRef: a\n  task: hello");
-    let said = |text: &str, completeness| -> Vec<String> {
+    let findings_about = |text: &str, completeness| -> Vec<String> {
         let report = report(text, completeness);
         let all = report.findings().iter();
-        let found = all.filter(|it| it.message.contains("is shipped, and"));
-        found.map(|it| format!("{} {}: {}", it.severity.as_str(), it.field, it.rule)).collect()
+        let found = all.filter(|finding| finding.message.contains("is shipped, and"));
+        found.map(|finding| format!("{} {}: {}", finding.severity.as_str(), finding.field, finding.rule)).collect()
     };
     for (object, field, rule, partial) in [
         // The cluster's floor may consent.
@@ -112,17 +113,17 @@ fn a_shipped_name_is_the_shipped_object() {
         (&pack, "spec.skills[0].skillPackRef", "pack-ambiguous", "denied"),
     ] {
         let own = format!("{object}{agent}{run}");
-        assert_eq!(said(&own, Completeness::Partial), [format!("{partial} {field}: {rule}")]);
-        assert_eq!(said(&own, Completeness::Complete), [format!("denied {field}: {rule}")]);
+        assert_eq!(findings_about(&own, Completeness::Partial), [format!("{partial} {field}: {rule}")]);
+        assert_eq!(findings_about(&own, Completeness::Complete), [format!("denied {field}: {rule}")]);
         let of_system = object.replace("metadata: {name", "metadata: {namespace: sympozium-system, name");
         let of_system = format!("{of_system}{agent}{run}");
         for completeness in [Completeness::Partial, Completeness::Complete] {
-            assert_eq!(said(&of_system, completeness), [format!("denied {field}: shipped-name")]);
+            assert_eq!(findings_about(&of_system, completeness), [format!("denied {field}: shipped-name")]);
         }
         // In another namespace it does not concern the run.
         let elsewhere = object.replace("metadata: {name", "metadata: {namespace: other, name");
         let elsewhere = format!("{elsewhere}{agent}{run}");
-        assert_eq!(said(&elsewhere, Completeness::Complete), [] as [&str; 0]);
+        assert_eq!(findings_about(&elsewhere, Completeness::Complete), [] as [&str; 0]);
     }
     // The shipped objects themselves do not clash.
     let shipped = format!(
@@ -130,7 +131,7 @@ fn a_shipped_name_is_the_shipped_object() {
         built_in::policy_text("permissive").unwrap(),
         built_in::pack_text("code-review").unwrap()
     );
-    assert_eq!(said(&shipped, Completeness::Complete), [] as [&str; 0]);
+    assert_eq!(findings_about(&shipped, Completeness::Complete), [] as [&str; 0]);
 }
 
 /// In a cluster, shipped objects do not stand in for missing ones.
@@ -142,7 +143,7 @@ fn what_goes_to_a_cluster_is_not_compared_with_what_is_shipped_here() {
     session.add_text("a.yaml".to_owned(), Ok(format!("{pack}{agent}")));
     let report = session.finish(&mut Schemas::default(), Completeness::Partial);
     let mut all = report.findings().iter();
-    assert!(!all.any(|it| it.message.contains("is shipped, and")));
+    assert!(!all.any(|finding| finding.message.contains("is shipped, and")));
 }
 
 #[test]
@@ -158,9 +159,9 @@ fn what_is_missing_leaves_the_rest_decided() {
 
 #[test]
 fn of_a_run_without_its_agent_only_what_it_says_itself_is_judged() {
-    let alone = run("  agentRef: nobody\n  task: hello");
+    let alone = run("  agentRef: missing\n  task: hello");
     assert_eq!(findings(&alone), [] as [&str; 0]);
-    let found = findings(&run("  agentRef: nobody\n  task: hello\n  env:\n    PATH: x"));
+    let found = findings(&run("  agentRef: missing\n  task: hello\n  env:\n    PATH: x"));
     assert_eq!(found, ["denied 9 spec.env.PATH: env-denied"]);
     let mut session = Session::new("default");
     session.add_text("a.yaml".to_owned(), Ok(alone));
@@ -230,8 +231,8 @@ fn what_an_unknown_policy_may_allow_is_a_warning() {
         let mut found = findings(&text);
         found.sort();
         // What the floor could allow besides stays a warning whatever the policy is.
-        found.retain(|it| !it.ends_with("fetch-unrestricted") && !it.ends_with("rbac-author"));
-        let warned: Vec<String> = expected.iter().map(|it| format!("warning {it}")).collect();
+        found.retain(|finding| !finding.ends_with("fetch-unrestricted") && !finding.ends_with("rbac-author"));
+        let warned: Vec<String> = expected.iter().map(|rule| format!("warning {rule}")).collect();
         assert_eq!(found, warned);
         let summary = report(&text, Completeness::Partial).summary();
         assert!(summary.ends_with("; 1 run not decided for what is missing"));
@@ -240,8 +241,8 @@ fn what_an_unknown_policy_may_allow_is_a_warning() {
         let known = text.replace("policyRef: elsewhere", "policyRef: default");
         let mut found = findings(&known);
         found.sort();
-        found.retain(|it| it.starts_with("denied"));
-        let denied: Vec<String> = expected.iter().map(|it| format!("denied {it}")).collect();
+        found.retain(|finding| finding.starts_with("denied"));
+        let denied: Vec<String> = expected.iter().map(|rule| format!("denied {rule}")).collect();
         assert_eq!(found, denied);
     }
 }
@@ -253,12 +254,12 @@ fn what_no_policy_can_allow_is_denied_without_it() {
 }
 
 #[test]
-fn of_a_run_without_its_agent_nobody_knows_the_policy() {
+fn the_policy_of_a_run_without_its_agent_is_unknown() {
     let text = run(
-        "  agentRef: nobody\n  task: hello\n  lifecycle:\n    preRun: [{name: h, image: 'example.com/h:1'}]\n    rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]",
+        "  agentRef: missing\n  task: hello\n  lifecycle:\n    preRun: [{name: h, image: 'example.com/h:1'}]\n    rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]",
     );
     let rules = ["rbac-escalation", "rbac-author"];
-    assert_eq!(findings(&text), rules.map(|it| format!("warning 10 spec.lifecycle.rbac[0]: {it}")));
+    assert_eq!(findings(&text), rules.map(|rule| format!("warning 10 spec.lifecycle.rbac[0]: {rule}")));
 }
 
 #[test]
@@ -269,9 +270,16 @@ fn consent_of_an_unknown_floor_is_not_taken_for_refused() {
     let consent = |text: &str, completeness| -> Vec<String> {
         let report = report(text, completeness);
         let all = report.findings().iter();
-        let found = all.filter(|it| it.rule == "cluster-rbac-consent");
+        let found = all.filter(|finding| finding.rule == "cluster-rbac-consent");
         found
-            .map(|it| format!("{}: {} ({})", it.severity.as_str(), it.message, it.hint.as_deref().unwrap_or_default()))
+            .map(|finding| {
+                format!(
+                    "{}: {} ({})",
+                    finding.severity.as_str(),
+                    finding.message,
+                    finding.hint.as_deref().unwrap_or_default()
+                )
+            })
             .collect()
     };
     let message = "grants in the whole cluster need the floor's consent for namespace `default`";
@@ -321,16 +329,13 @@ fn rights_are_compared_with_those_of_an_unknown_author_as_in_a_cluster() {
         }
         let report = session.finish(&mut Schemas::default(), Completeness::Partial);
         let all = report.findings().iter();
-        let found = all.filter(|it| it.severity == FindingSeverity::Denied || it.rule == "rbac-author");
-        found.map(|it| format!("{} {}", it.severity.as_str(), it.rule)).collect()
+        let found = all.filter(|finding| finding.severity == FindingSeverity::Denied || finding.rule == "rbac-author");
+        found.map(|finding| format!("{} {}", finding.severity.as_str(), finding.rule)).collect()
     };
     for (verb, listed, is_granted) in [("get", "default", true), ("get", "team", false), ("patch", "default", false)] {
         let floor = floor(listed);
         for (who, text) in asking(verb) {
-            let expected = match is_granted || who == "the operator's pack" {
-                true => &[][..],
-                false => &["denied rbac-author"],
-            };
+            let expected = if is_granted || who == "the operator's pack" { &[][..] } else { &["denied rbac-author"] };
             for session in [Session::new("default"), Session::for_cluster("default")] {
                 assert_eq!(denied(session, &text, Some(&floor)), expected, "{who}: {verb}, {listed} is listed");
             }
@@ -366,7 +371,7 @@ fn an_exception_of_a_policy_needs_the_floors_consent() {
         (format!("{floor}{{rbacPolicy: {{exceptions: [{rule}]}}}}\n"), &[]),
     ] {
         let mut found = findings(&format!("{text}{floor}"));
-        found.retain(|it| !it.ends_with("fetch-unrestricted"));
+        found.retain(|finding| !finding.ends_with("fetch-unrestricted"));
         assert_eq!(found, expected, "{floor}");
     }
 }
@@ -378,7 +383,7 @@ fn a_runtime_class_may_come_from_the_cluster() {
     let kernel = |more: &str| -> Vec<String> {
         let run = run(&format!("  agentRef: a\n  task: hello{more}"));
         let mut found = findings(&format!("{policy}{agent}{run}"));
-        found.retain(|it| it.ends_with("isolation-kernel"));
+        found.retain(|finding| finding.ends_with("isolation-kernel"));
         found
     };
     assert_eq!(kernel(""), ["denied 20 spec.agentSandbox: isolation-kernel"]);
@@ -397,7 +402,7 @@ fn a_kernel_is_known_by_the_handler_of_a_runtime_class_among_the_files() {
         let sandbox = format!("agentSandbox: {{enabled: true, runtimeClass: {named}}}");
         let run = run(&format!("  agentRef: a\n  task: hello\n  {sandbox}"));
         let mut found = findings(&format!("{policy}{agent}{run}{}", classes.concat()));
-        found.retain(|it| it.ends_with("isolation-kernel"));
+        found.retain(|finding| finding.ends_with("isolation-kernel"));
         found
     };
     let api = "node.k8s.io/v1";
@@ -418,18 +423,18 @@ fn a_kernel_is_known_by_the_handler_of_a_runtime_class_among_the_files() {
 
 #[test]
 fn an_object_with_an_error_is_judged_where_it_can_be_read() {
-    let told = |text: &str| -> Vec<String> {
+    let findings_of = |text: &str| -> Vec<String> {
         let report = report(text, Completeness::Partial);
         let all = report.findings().iter();
-        all.map(|it| format!("{} {}: {}", it.severity.as_str(), it.field, it.rule)).collect()
+        all.map(|finding| format!("{} {}: {}", finding.severity.as_str(), finding.field, finding.rule)).collect()
     };
     let with_error = "  agentRef: a\n  task: hello\n  colour: red\n  env:\n    PATH: x";
     assert_eq!(
-        told(&with(AGENT, &run(with_error))),
+        findings_of(&with(AGENT, &run(with_error))),
         ["error spec.colour: unknown-field", "denied spec.env.PATH: env-denied"]
     );
     let unreadable = "  agentRef: a\n  task: hello\n  cancel: [1]\n  env:\n    PATH: x";
-    assert_eq!(told(&with(AGENT, &run(unreadable))), ["error spec.cancel: type"]);
+    assert_eq!(findings_of(&with(AGENT, &run(unreadable))), ["error spec.cancel: type"]);
 }
 
 /// The host of the run's model, or the rules that deny the run.
@@ -441,7 +446,7 @@ fn host_of_model(session: Session<'_>) -> Result<String, Vec<&'static str>> {
                 let planned = plan(input, admitted, &PlanSettings::default()).unwrap();
                 Ok(planned.plan.model.endpoint.unwrap().host)
             }
-            RunDecision::Denied(reasons) => Err(reasons.iter().map(|it| it.rule).collect()),
+            RunDecision::Denied(reasons) => Err(reasons.iter().map(|reason| reason.rule).collect()),
             RunDecision::Undecided => Err(Vec::new()),
         });
     };

@@ -85,9 +85,9 @@ impl UnknownObjects {
             (Some(_), _) => None,
         };
         let of_run = run.spec.agent_sandbox.as_ref();
-        let of_run = of_run.map(|it| it.enabled && it.runtime_class.is_none());
+        let of_run = of_run.map(|sandbox| sandbox.enabled && sandbox.runtime_class.is_none());
         let of_agent = agent.and_then(|spec| spec.agents.default.agent_sandbox.as_ref());
-        let of_agent = of_agent.map(|it| it.enabled && it.runtime_class.is_none());
+        let of_agent = of_agent.map(|sandbox| sandbox.enabled && sandbox.runtime_class.is_none());
         Self { policy, floor: floor == KnownFloor::Unknown, class_is_default: of_run.or(of_agent).unwrap_or(false) }
     }
 

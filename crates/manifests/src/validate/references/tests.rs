@@ -21,9 +21,9 @@ fn findings(text: &str, completeness: Completeness) -> Vec<String> {
     }
     let mut findings = Findings::default();
     check(&objects, &["a.yaml".to_owned()], completeness, &mut findings);
-    let shown = |it: &Finding| {
-        let hint = it.hint.as_deref().unwrap_or("");
-        format!("{} {} {}: {} [{hint}]", it.severity.as_str(), it.line, it.field, it.message)
+    let shown = |finding: &Finding| {
+        let hint = finding.hint.as_deref().unwrap_or("");
+        format!("{} {} {}: {} [{hint}]", finding.severity.as_str(), finding.line, finding.field, finding.message)
     };
     findings.as_slice().iter().map(shown).collect()
 }
@@ -64,11 +64,11 @@ fn what_an_installation_ships_is_taken_for_there() {
 
 #[test]
 fn what_is_not_there_is_a_warning_or_an_error() {
-    let text = object("AgentRun", "{name: r}", "{agentRef: nobody, imagePullSecrets: [{name: pull}]}");
+    let text = object("AgentRun", "{name: r}", "{agentRef: missing, imagePullSecrets: [{name: pull}]}");
     assert_eq!(
         findings(&text, Completeness::Partial),
         [
-            "warning 5 spec.agentRef: no Agent or SympoziumInstance called `nobody` is among the files \
+            "warning 5 spec.agentRef: no Agent or SympoziumInstance called `missing` is among the files \
              [it must be in the cluster, or in a file that you name too]",
             "warning 5 spec.imagePullSecrets[0].name: no Secret called `pull` is among the files \
              [it must be in the cluster, or in a file that you name too]",
@@ -76,7 +76,7 @@ fn what_is_not_there_is_a_warning_or_an_error() {
     );
     assert_eq!(
         findings(&text, Completeness::Complete)[0],
-        "error 5 spec.agentRef: no Agent or SympoziumInstance called `nobody` is among the files \
+        "error 5 spec.agentRef: no Agent or SympoziumInstance called `missing` is among the files \
          [name the file that has it too, or leave --strict out if it is in the cluster]"
     );
 }
@@ -91,7 +91,7 @@ fn a_slip_and_another_namespace_are_pointed_out() {
     ];
     let hints: Vec<String> = findings(&text.concat(), Completeness::Partial)
         .into_iter()
-        .filter_map(|it| Some(it.rsplit_once('[')?.1.to_owned()))
+        .filter_map(|finding| Some(finding.rsplit_once('[')?.1.to_owned()))
         .collect();
     assert_eq!(
         hints,

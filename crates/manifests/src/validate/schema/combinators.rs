@@ -50,7 +50,7 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
     }
 }
 
-/// The hint where nothing shorter can be said.
+/// The hint where there is no shorter one.
 const CRDS_HINT: &str = "`sympozium crds` prints what each field takes";
 
 /// The hint for a value that no branch accepts.

@@ -98,10 +98,10 @@ mod tests {
             }
             let formats = ["int32", "int64", "double", "date-time", "uint32", "uint64"];
             let format = schema.format.as_deref();
-            assert!(format.is_none_or(|it| formats.contains(&it)), "{path}: {format:?}");
+            assert!(format.is_none_or(|format| formats.contains(&format)), "{path}: {format:?}");
             let list_type = schema.list_type.as_deref();
             let types = ["atomic", "set", "map"];
-            assert!(list_type.is_none_or(|it| types.contains(&it)), "{path}: {list_type:?}");
+            assert!(list_type.is_none_or(|list_type| types.contains(&list_type)), "{path}: {list_type:?}");
             for (name, inner) in schema.properties.iter().flatten() {
                 walk(inner, &format!("{path}.{name}"));
             }

@@ -23,7 +23,7 @@ fn problems(schema: Json, text: &str) -> Vec<String> {
 fn value_problems(schema: Json, value: &str) -> Vec<String> {
     let schema = json!({"type": "object", "properties": {"x": schema}});
     let found = problems(schema, &format!("x: {value}"));
-    found.into_iter().map(|it| it.strip_prefix("x: ").unwrap_or(&it).to_owned()).collect()
+    found.into_iter().map(|problem| problem.strip_prefix("x: ").unwrap_or(&problem).to_owned()).collect()
 }
 
 #[track_caller]
@@ -215,7 +215,7 @@ fn maps() {
 }
 
 #[test]
-fn open_objects_keep_what_nobody_knows_and_check_what_they_know() {
+fn open_objects_keep_unknown_fields_and_check_known_ones() {
     let schema = json!({
         "type": "object",
         "properties": {"name": {"type": "string"}},
@@ -283,9 +283,9 @@ fn every_pattern_has_words() {
         match schema {
             Json::Object(fields) => {
                 found.extend(fields.get("pattern").and_then(Json::as_str).map(str::to_owned));
-                fields.values().for_each(|it| patterns(it, found));
+                fields.values().for_each(|field| patterns(field, found));
             }
-            Json::Array(all) => all.iter().for_each(|it| patterns(it, found)),
+            Json::Array(all) => all.iter().for_each(|item| patterns(item, found)),
             _ => {}
         }
     }

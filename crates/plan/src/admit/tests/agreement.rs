@@ -60,9 +60,9 @@ fn denies(kind: &str, object: Value) -> Option<bool> {
             admit_policy(&Subject::new("SympoziumPolicy", None, "r"), &policy.spec)
         }
         _ => {
-            let mut world = Harness::new("own: {p: {skills: []}, q: {skills: []}}");
-            world.run = serde_json::from_value::<AgentRun>(object).ok()?;
-            return Some(world.decide().2.is_none());
+            let mut harness = Harness::new("own: {p: {skills: []}, q: {skills: []}}");
+            harness.run = serde_json::from_value::<AgentRun>(object).ok()?;
+            return Some(harness.decide().2.is_none());
         }
     };
     Some(!denied.violations.is_empty())

@@ -70,7 +70,7 @@ fn every_rule_passes_and_fails_in_these_words() {
 fn check(case: &Case) -> Result<(), String> {
     let (reasons, warnings, _) = Harness::new(&case.passes).decide();
     let of_rule = |found: &[Violation]| -> Vec<String> {
-        found.iter().filter(|it| it.rule == case.rule).map(format_violation).collect()
+        found.iter().filter(|violation| violation.rule == case.rule).map(format_violation).collect()
     };
     let reasons: Vec<_> = reasons.iter().map(format_violation).collect();
     if !reasons.is_empty() || !of_rule(&warnings).is_empty() {
@@ -81,11 +81,11 @@ fn check(case: &Case) -> Result<(), String> {
     if denied != case.denied || of_rule(&warnings) != case.warned {
         return Err(format!("should fail otherwise: {denied:#?} {:#?}", of_rule(&warnings)));
     }
-    let first = reasons.iter().chain(&warnings).find(|it| it.rule == case.rule);
+    let first = reasons.iter().chain(&warnings).find(|reason| reason.rule == case.rule);
     match first {
         Some(first) if first.hint == case.remedy => Ok(()),
         Some(first) => Err(format!("another remedy: {}", first.hint)),
-        None => Err(format!("other rules: {:?}", reasons.iter().map(|it| it.rule).collect::<Vec<_>>())),
+        None => Err(format!("other rules: {:?}", reasons.iter().map(|reason| reason.rule).collect::<Vec<_>>())),
     }
 }
 
@@ -203,7 +203,7 @@ const NOT_SUSPENDED: &[(&str, &[&str])] = &[
 /// A rule that is not tried there could fail without a test noticing that its power reaches a plan.
 #[test]
 fn every_rule_is_suspended_with_a_violation_or_has_a_reason_not_to_be() {
-    let suspended: BTreeSet<&str> = violations().map(|it| it.rule).collect();
+    let suspended: BTreeSet<&str> = violations().map(|violation| violation.rule).collect();
     let mut known: Vec<&str> = NOT_SUSPENDED.iter().flat_map(|(_, rules)| *rules).copied().chain(suspended).collect();
     known.sort_unstable();
     // Each once: a rule that has a violation needs no reason.
@@ -214,10 +214,10 @@ fn every_rule_is_suspended_with_a_violation_or_has_a_reason_not_to_be() {
 fn all_rules() -> BTreeSet<String> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admit");
     let entries = std::fs::read_dir(directory).expect("the source is there");
-    let paths = entries.map(|it| it.expect("it is readable").path());
-    let sources = paths.filter(|it| it.extension().is_some_and(|it| it == "rs"));
-    let texts = sources.map(|it| std::fs::read_to_string(it).expect("it is readable"));
-    texts.flat_map(|it| rules_in(&it).collect::<Vec<_>>()).collect()
+    let paths = entries.map(|entry| entry.expect("it is readable").path());
+    let sources = paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let texts = sources.map(|source| std::fs::read_to_string(source).expect("it is readable"));
+    texts.flat_map(|text| rules_in(&text).collect::<Vec<_>>()).collect()
 }
 
 /// Rules are the only texts of words in lower case with `-` between them, but for names of providers, headers, modes and handlers.
@@ -240,7 +240,7 @@ fn rules_in(source: &str) -> impl Iterator<Item = String> + '_ {
         .split('"')
         .skip(1)
         .step_by(2)
-        .filter(|text| text.contains('-') && text.bytes().all(|it| it.is_ascii_lowercase() || it == b'-'))
+        .filter(|text| text.contains('-') && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'))
         .filter(|text| !OTHERS.contains(text))
         .map(str::to_owned)
 }

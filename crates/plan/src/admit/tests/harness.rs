@@ -95,7 +95,7 @@ pub struct Harness {
 impl Harness {
     /// The base with changes, merged as by `kubectl patch --type=merge`.
     pub fn new(changes: &str) -> Self {
-        Self::read(merged([yaml(changes)])).expect("a world")
+        Self::read(merged([yaml(changes)])).expect("a harness")
     }
 
     /// Reads a whole harness.
@@ -112,11 +112,10 @@ impl Harness {
         let spec: AgentRunSpec = serde_json::from_value(written.run)?;
         let mut settings = Settings {
             default_runtime_class: written.default_runtime_class.map(Into::into),
-            services: match written.serves_all {
-                true => {
-                    Services { channels: true, schedules: true, subagents: true, warm_pools: true, server_mode: true }
-                }
-                false => Services::default(),
+            services: if written.serves_all {
+                Services { channels: true, schedules: true, subagents: true, warm_pools: true, server_mode: true }
+            } else {
+                Services::default()
             },
             ..Settings::default()
         };
@@ -191,11 +190,11 @@ impl Harness {
 
 /// The base with changes, one after the other.
 pub fn merged(changes: impl IntoIterator<Item = Value>) -> Value {
-    let mut world: Value = yaml(BASE);
+    let mut harness: Value = yaml(BASE);
     for changes in changes {
-        merge(&mut world, changes);
+        merge(&mut harness, changes);
     }
-    world
+    harness
 }
 
 /// Reads YAML as Kubernetes does, to which `y` is a text.

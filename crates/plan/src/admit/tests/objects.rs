@@ -9,7 +9,7 @@ use crate::admit::{
 use crate::rbac::Rule;
 
 fn rules(denied: &Denial) -> Vec<(&'static str, &str)> {
-    denied.violations.iter().map(|it| (it.rule, it.field.as_str())).collect()
+    denied.violations.iter().map(|violation| (violation.rule, violation.field.as_str())).collect()
 }
 
 fn pack(spec: &str) -> SkillPack {
@@ -85,7 +85,8 @@ fn an_agent_is_looked_at_whole() {
     );
     let start = "spec.agents.default";
     let found = admit_agent(&Subject::new("Agent", None, "a"), &spec, false);
-    let found: Vec<_> = found.violations.iter().map(|it| (it.rule, it.field.trim_start_matches(start))).collect();
+    let found: Vec<_> =
+        found.violations.iter().map(|violation| (violation.rule, violation.field.trim_start_matches(start))).collect();
     let expected = [
         ("env-denied", ".env.LD_PRELOAD"),
         ("timeout-out-of-range", ".runTimeout"),

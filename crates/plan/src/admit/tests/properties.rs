@@ -43,7 +43,7 @@ const HOSTILE: &[&str] = &[
 ];
 
 /// Harnesses of the cases, several merged, some texts in them replaced.
-fn any_world() -> impl Strategy<Value = Option<Harness>> {
+fn any_harness() -> impl Strategy<Value = Option<Harness>> {
     let changes = prop::collection::vec(any::<prop::sample::Index>(), 0..5);
     let replaced = prop::collection::vec((any::<prop::sample::Index>(), any_value()), 0..3);
     // Some of the hosts that generated policies list, and others.
@@ -61,14 +61,14 @@ fn any_world() -> impl Strategy<Value = Option<Harness>> {
     let address = prop::option::weighted(0.3, address);
     (changes, address, replaced).prop_map(|(changes, address, replaced)| {
         let all = all_changes();
-        let address = address.map(|it| json!({ "run": { "model": { "baseURL": it } } }));
+        let address = address.map(|address| json!({ "run": { "model": { "baseURL": address } } }));
         let changes = changes.iter().map(|index| index.get(all).clone());
-        let mut world = merged(changes.chain(address));
+        let mut harness = merged(changes.chain(address));
         for (index, value) in replaced {
-            let at = index.index(count(&world));
-            replace(&mut world, at, value);
+            let at = index.index(count(&harness));
+            replace(&mut harness, at, value);
         }
-        Harness::read(world).ok()
+        Harness::read(harness).ok()
     })
 }
 
@@ -123,10 +123,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn a_stricter_policy_never_admits_more(world in any_world(), wide in any_effective(), other in any_effective()) {
-        let Some(world) = world else { return Ok(()) };
-        let packs = world.packs();
-        let input = world.input(&packs);
+    fn a_stricter_policy_never_admits_more(harness in any_harness(), wide in any_effective(), other in any_effective()) {
+        let Some(harness) = harness else { return Ok(()) };
+        let packs = harness.packs();
+        let input = harness.input(&packs);
         let narrow = wide.meet(&other);
         let (Decision::Admitted(narrow), wide) = (under(&input, narrow), under(&input, wide)) else {
             return Ok(());
@@ -141,10 +141,10 @@ proptest! {
     }
 
     #[test]
-    fn denying_all_else_never_admits_more(world in any_world(), mut spec in any_policy()) {
-        let Some(world) = world else { return Ok(()) };
-        let packs = world.packs();
-        let input = world.input(&packs);
+    fn denying_all_else_never_admits_more(harness in any_harness(), mut spec in any_policy()) {
+        let Some(harness) = harness else { return Ok(()) };
+        let packs = harness.packs();
+        let input = harness.input(&packs);
         let mut with = |deny_all| {
             if let Some(network) = &mut spec.network_policy {
                 network.deny_all = deny_all;
@@ -158,40 +158,40 @@ proptest! {
     }
 
     #[test]
-    fn admitting_again_changes_nothing(world in any_world()) {
-        let Some(mut world) = world else { return Ok(()) };
-        let (_, warnings, Some(run)) = world.decide() else { return Ok(()) };
-        world.run = run.clone();
-        prop_assert_eq!(world.decide(), (Vec::new(), warnings, Some(run)));
+    fn admitting_again_changes_nothing(harness in any_harness()) {
+        let Some(mut harness) = harness else { return Ok(()) };
+        let (_, warnings, Some(run)) = harness.decide() else { return Ok(()) };
+        harness.run = run.clone();
+        prop_assert_eq!(harness.decide(), (Vec::new(), warnings, Some(run)));
     }
 
     #[test]
-    fn decisions_are_bounded_and_depend_on_the_input_only(world in any_world()) {
-        let Some(world) = world else { return Ok(()) };
-        let first = world.decide();
+    fn decisions_are_bounded_and_depend_on_the_input_only(harness in any_harness()) {
+        let Some(harness) = harness else { return Ok(()) };
+        let first = harness.decide();
         prop_assert!(first.0.len() <= MAX_FINDINGS && first.1.len() <= MAX_FINDINGS);
         for reason in first.0.iter().chain(&first.1) {
             prop_assert!(!reason.message.is_empty() && !reason.hint.is_empty());
             prop_assert!(reason.to_string().chars().all(|letter| !letter.is_control()), "{reason}");
         }
-        prop_assert_eq!(first, world.decide());
+        prop_assert_eq!(first, harness.decide());
     }
 }
 
 /// Without this the properties above could hold because nothing is ever admitted.
 #[test]
-fn enough_of_the_worlds_are_admitted() {
+fn enough_runs_are_admitted() {
     let mut runner = TestRunner::deterministic();
     let (mut admitted, mut under_two) = (0, 0);
     for _ in 0..300 {
-        let any = (any_world(), any_effective(), any_effective());
-        let (world, wide, other) = any.new_tree(&mut runner).expect("a world").current();
-        let Some(world) = world else {
+        let any = (any_harness(), any_effective(), any_effective());
+        let (harness, wide, other) = any.new_tree(&mut runner).expect("a harness").current();
+        let Some(harness) = harness else {
             continue;
         };
-        admitted += u32::from(world.decide().2.is_some());
-        let packs = world.packs();
-        let narrow = under(&world.input(&packs), wide.meet(&other));
+        admitted += u32::from(harness.decide().2.is_some());
+        let packs = harness.packs();
+        let narrow = under(&harness.input(&packs), wide.meet(&other));
         under_two += u32::from(matches!(narrow, Decision::Admitted(_)));
     }
     assert!(admitted > 60 && under_two > 20, "{admitted} and {under_two} of 300");

@@ -15,28 +15,28 @@ const DEFAULT: &str = include_str!("../../../../../config/policies/default.yaml"
 const RESTRICTIVE: &str = include_str!("../../../../../config/policies/restrictive.yaml");
 const HARDENED: &str = include_str!("../../../../../config/policies/hardened.yaml");
 
-fn admitted(world: &Harness) -> (AgentRunSpec, Vec<String>, Vec<(String, Gate)>) {
-    match admit(&world.input(&world.packs())) {
+fn admitted(harness: &Harness) -> (AgentRunSpec, Vec<String>, Vec<(String, Gate)>) {
+    match admit(&harness.input(&harness.packs())) {
         Decision::Admitted(admitted) => {
             let Admitted { run, warnings, tools, .. } = *admitted;
-            let warnings = warnings.iter().map(|it| it.rule.to_owned()).collect();
-            let name = |pack: &Option<String>| pack.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
-            let tools = tools.into_iter().map(|it| (name(&it.pack) + &it.name, it.action)).collect();
+            let warnings = warnings.iter().map(|warning| warning.rule.to_owned()).collect();
+            let name = |pack: &Option<String>| pack.as_ref().map(|pack| format!("{pack}/")).unwrap_or_default();
+            let tools = tools.into_iter().map(|tool| (name(&tool.pack) + &tool.name, tool.action)).collect();
             (run.spec, warnings, tools)
         }
         Decision::Denied(denied) => panic!("{:#?}", denied.violations),
     }
 }
 
-fn denied(world: &Harness) -> Denial {
-    match admit(&world.input(&world.packs())) {
+fn denied(harness: &Harness) -> Denial {
+    match admit(&harness.input(&harness.packs())) {
         Decision::Admitted(_) => panic!("it is admitted"),
         Decision::Denied(denied) => denied,
     }
 }
 
-fn denying_rules(world: &Harness) -> Vec<&'static str> {
-    denied(world).violations.iter().map(|it| it.rule).collect()
+fn denying_rules(harness: &Harness) -> Vec<&'static str> {
+    denied(harness).violations.iter().map(|violation| violation.rule).collect()
 }
 
 fn shipped(text: &str) -> SympoziumPolicySpec {
@@ -46,9 +46,9 @@ fn shipped(text: &str) -> SympoziumPolicySpec {
 }
 
 fn with_policy(changes: &str, policy: &str) -> Harness {
-    let mut world = Harness::new(&format!("{changes}\npolicy: {{}}"));
-    world.policy = Some(SympoziumPolicy::new("p", shipped(policy)));
-    world
+    let mut harness = Harness::new(&format!("{changes}\npolicy: {{}}"));
+    harness.policy = Some(SympoziumPolicy::new("p", shipped(policy)));
+    harness
 }
 
 const ECHO: &str = "
@@ -86,7 +86,7 @@ fn the_echo_run_of_the_guide_is_admitted_without_a_policy() {
 
 #[test]
 fn an_agent_fills_in_what_its_run_leaves_out() {
-    let world = Harness::new(
+    let harness = Harness::new(
         "
 agent: null
 run: {agentRef: null, instanceRef: a, model: null, task: Analyze cluster security, env: {A: run}}
@@ -103,9 +103,9 @@ instance:
       agentSandbox: {enabled: true, runtimeClass: gvisor, warmPool: {size: 3, runtimeClass: gvisor}}
 ",
     );
-    let mut world = world;
+    let mut harness = harness;
     let labels = [("sympozium.ai/provider".to_owned(), "anthropic".to_owned())];
-    if let Some(instance) = &mut world.instance {
+    if let Some(instance) = &mut harness.instance {
         instance.metadata.labels = Some(labels.into());
     }
     let expected: AgentRunSpec = yaml(
@@ -122,7 +122,7 @@ volumes: [{name: v, emptyDir: {}}]
 volumeMounts: [{name: v, mountPath: /data}]
 ",
     );
-    assert_eq!(admitted(&world).0, expected);
+    assert_eq!(admitted(&harness).0, expected);
 }
 
 #[test]
@@ -165,18 +165,18 @@ fn hardened_is_met_by_agent_sandbox_alone() {
     assert_eq!(denying_rules(&run("sandbox: {enabled: true}")), ["agent-sandbox-required"]);
     assert_eq!(denying_rules(&run("agentSandbox: {enabled: true, runtimeClass: runc}")), ["runtime-class"]);
     let (spec, warnings, _) = admitted(&run("agentSandbox: {enabled: true}"));
-    let class = spec.agent_sandbox.and_then(|it| it.runtime_class);
+    let class = spec.agent_sandbox.and_then(|agent_sandbox| agent_sandbox.runtime_class);
     assert_eq!(class, Some("gvisor".into()));
     assert_eq!(warnings, Vec::<String>::new());
     let (spec, _, _) = admitted(&run("agentSandbox: {enabled: true, runtimeClass: kata}"));
-    assert_eq!(spec.agent_sandbox.and_then(|it| it.runtime_class), Some("kata".into()));
+    assert_eq!(spec.agent_sandbox.and_then(|agent_sandbox| agent_sandbox.runtime_class), Some("kata".into()));
 }
 
 #[test]
 fn a_policy_of_the_system_namespace_holds_for_agents_elsewhere() {
-    let mut world = Harness::new("systemPolicy: {}");
-    world.system_policy = Some(SympoziumPolicy::new("p", shipped(HARDENED)));
-    assert_eq!(denying_rules(&world), ["sandbox-required", "agent-sandbox-required"]);
+    let mut harness = Harness::new("systemPolicy: {}");
+    harness.system_policy = Some(SympoziumPolicy::new("p", shipped(HARDENED)));
+    assert_eq!(denying_rules(&harness), ["sandbox-required", "agent-sandbox-required"]);
 }
 
 fn pack_with(sidecar: &str) -> String {
@@ -190,12 +190,12 @@ fn a_pack_of_the_namespace_does_not_stand_for_one_of_the_system() {
     let both =
         "own: {k8s-ops: {skills: []}}\nsystem: {k8s-ops: {skills: []}}\nrun: {skills: [{skillPackRef: k8s-ops}]}";
     assert_eq!(denying_rules(&Harness::new(both)), ["pack-ambiguous"]);
-    let world = Harness::new(&format!("{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}"));
-    let packs = world.packs();
-    let Decision::Admitted(admitted) = admit(&world.input(&packs)) else {
+    let harness = Harness::new(&format!("{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}"));
+    let packs = harness.packs();
+    let Decision::Admitted(admitted) = admit(&harness.input(&packs)) else {
         panic!("it is denied");
     };
-    let found: Vec<_> = admitted.packs.iter().map(|it| (it.namespace.as_str(), it.name.as_str())).collect();
+    let found: Vec<_> = admitted.packs.iter().map(|pack| (pack.namespace.as_str(), pack.name.as_str())).collect();
     assert_eq!(found, [("team", "k8s-ops")]);
     let strict_floor =
         Harness::new(&format!("{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}\nfloor: {{packPolicy: {{}}}}"));
@@ -204,7 +204,7 @@ fn a_pack_of_the_namespace_does_not_stand_for_one_of_the_system() {
 
 #[test]
 fn names_in_the_pod_cannot_run_into_each_other() {
-    let world = Harness::new(
+    let harness = Harness::new(
         "
 own:
   a-b: {skills: [], sidecar: {image: 'a.io/b:1', volumes: [{name: c}, {name: volume-0}]}}
@@ -214,11 +214,12 @@ run:
   volumes: [{name: workspace}]
 ",
     );
-    let packs = world.packs();
-    let Decision::Admitted(admitted) = admit(&world.input(&packs)) else {
+    let packs = harness.packs();
+    let Decision::Admitted(admitted) = admit(&harness.input(&packs)) else {
         panic!("it is denied");
     };
-    let names: Vec<_> = admitted.volumes.iter().map(|it| (it.name.as_str(), it.pod_name.as_str())).collect();
+    let names: Vec<_> =
+        admitted.volumes.iter().map(|volume| (volume.name.as_str(), volume.pod_name.as_str())).collect();
     let expected = [
         ("workspace", "agent-volume-0"),
         ("c", "skill-0-volume-0"),
@@ -246,7 +247,7 @@ fn depth_is_bounded_without_any_policy() {
 #[test]
 fn a_policy_that_is_not_there_denies_and_the_run_may_wait() {
     let missing = denied(&Harness::new("agent: {policyRef: misspelt, skills: [{skillPackRef: later}]}"));
-    let rules: Vec<_> = missing.violations.iter().map(|it| it.rule).collect();
+    let rules: Vec<_> = missing.violations.iter().map(|violation| violation.rule).collect();
     assert_eq!(rules, ["policy-missing", "pack-missing"]);
     assert!(missing.may_wait());
     let also_wrong = denied(&Harness::new("agent: {policyRef: misspelt}\nrun: {env: {PATH: x}}"));
@@ -277,7 +278,7 @@ fn nothing_of_the_node_without_a_policy_that_names_it() {
 
 #[test]
 fn amounts_are_summed_over_the_whole_run() {
-    let world = Harness::new(
+    let harness = Harness::new(
         "
 own:
   x: {skills: [], sidecar: {image: 'a.io/b:1', resources: {cpu: 200m, memory: 256Mi}}}
@@ -288,8 +289,8 @@ run:
   lifecycle: {preRun: [{name: h, image: 'a.io/b:1'}]}
 ",
     );
-    let packs = world.packs();
-    let Decision::Admitted(admitted) = admit(&world.input(&packs)) else {
+    let packs = harness.packs();
+    let Decision::Admitted(admitted) = admit(&harness.input(&packs)) else {
         panic!("it is denied");
     };
     // 1 + 100m for agent and bridge, 200m, 100m, 500m; 1Gi + 128Mi, 256Mi, 128Mi, 512Mi.
@@ -299,10 +300,10 @@ run:
 
 #[test]
 fn a_run_narrows_its_own_tools() {
-    let world = Harness::new(&format!(
+    let harness = Harness::new(&format!(
         "{ECHO}  toolPolicy: {{allow: [echo-demo/*, read_file, fetch_url], deny: [fetch_url]}}\n"
     ));
-    let (_, _, tools) = admitted(&world);
+    let (_, _, tools) = admitted(&harness);
     let allowed: Vec<_> =
         tools.iter().filter(|(_, action)| *action == Gate::Allow).map(|(name, _)| name.as_str()).collect();
     assert_eq!(allowed, ["read_file", "echo-demo/execute_command", "load_skill"]);
@@ -383,7 +384,7 @@ run:
     assert_eq!(Harness::new(&served).decide().1, []);
     let (spec, warnings, _) = admitted(&with_policy(&served, HARDENED));
     assert_eq!(warnings, Vec::<String>::new());
-    assert_eq!(spec.agent_sandbox.and_then(|it| it.warm_pool_ref), Some("wp-my-agent".into()));
+    assert_eq!(spec.agent_sandbox.and_then(|agent_sandbox| agent_sandbox.warm_pool_ref), Some("wp-my-agent".into()));
 }
 
 /// `modelRef` is one more way to set where the key goes: the author of the Model sets it, or users who may write
@@ -424,13 +425,14 @@ fn the_address_of_a_model_is_judged_as_any_other() {
         ("m", Some("https://10.0.0.1/v1"), "{networkPolicy: {allowedEgress: [{host: 10.0.0.1}]}}", "null", &[]),
         ("m", Some("file:///etc/passwd"), "null", "null", &["model-url"]),
     ] {
-        let mut world = Harness::new(&format!(
+        let mut harness = Harness::new(&format!(
             "run: {{model: {{provider: x, model: x, modelRef: {reference}}}}}\nownModel: true\npolicy: {policy}\nfloor: {floor}"
         ));
-        if let Some(model) = &mut world.own_model {
-            model.status = endpoint.map(|it| ModelStatus { endpoint: Some(it.to_owned()), ..ModelStatus::default() });
+        if let Some(model) = &mut harness.own_model {
+            model.status =
+                endpoint.map(|endpoint| ModelStatus { endpoint: Some(endpoint.to_owned()), ..ModelStatus::default() });
         }
-        let rules: Vec<_> = world.decide().0.iter().map(|it| it.rule).collect();
+        let rules: Vec<_> = harness.decide().0.iter().map(|violation| violation.rule).collect();
         assert_eq!(rules, expected, "{reference} {endpoint:?} {policy} {floor}");
     }
 }
@@ -455,10 +457,10 @@ fn a_profile_of_the_node_is_for_policies_to_name() {
         (false, "null", "null", &[]),
         (false, "{}", OTHER, &[]),
     ] {
-        let world = Harness::new(&format!(
+        let harness = Harness::new(&format!(
             "run: {{sandbox: {{enabled: {enabled}, securityContext: {{seccompProfile: {{type: Localhost, localhostProfile: audit.json}}}}}}}}\npolicy: {policy}\nfloor: {floor}"
         ));
-        let rules: Vec<_> = world.decide().0.iter().map(|it| it.rule).collect();
+        let rules: Vec<_> = harness.decide().0.iter().map(|violation| violation.rule).collect();
         assert_eq!(rules, expected, "{enabled} {policy} {floor}");
     }
 }

@@ -36,7 +36,7 @@ impl Explanation {
             list.add_value(Section::Approval, "", "how many must agree", &value, Some(rank));
             for (holds, what) in [
                 (self.approval.run_scope, "one yes may be for every repetition"),
-                (self.approval.run_author, "whoever started the run may approve it"),
+                (self.approval.run_author, "the user who started the run may approve it"),
             ] {
                 if holds {
                     list.add(Section::Approval, "", what);
@@ -63,10 +63,7 @@ impl Explanation {
             let rank = Some(u128::from(rank == Weakness::Weaker));
             list.add_value(Section::Isolation, of, what, value, rank);
         };
-        let weaker_if = |it| match it {
-            true => Weakness::Weaker,
-            false => Weakness::Stronger,
-        };
+        let weaker_if = |is_weaker| if is_weaker { Weakness::Weaker } else { Weakness::Stronger };
         let is_job = self.run.workload == "Job";
         let workload = match &self.run.warm_pool {
             Some(pool) => format!("{} from pool {pool}", self.run.workload),
@@ -80,10 +77,7 @@ impl Explanation {
         add("", "RuntimeClass", named, weaker_if(class.is_none()));
         let labels = isolation.node_selector.iter();
         let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
-        let nodes = match labels.is_empty() {
-            true => "any".to_owned(),
-            false => format_command(&labels),
-        };
+        let nodes = if labels.is_empty() { "any".to_owned() } else { format_command(&labels) };
         add("", "nodes", &nodes, weaker_if(labels.is_empty()));
         for part in &self.parts {
             let is_image = part.executor == Executor::Image;
@@ -159,10 +153,10 @@ impl Explanation {
                 list.add_limit(Section::Limits, &part.part, "seconds", seconds);
             }
         }
-        let offered = self.tools.iter().filter(|it| it.gate != Gate::Deny);
+        let offered = self.tools.iter().filter(|tool| tool.gate != Gate::Deny);
         let offered: Vec<String> = offered.map(ToolInfo::full_name).collect();
         let tools = self.limits.tools.iter();
-        for tool in tools.filter(|it| offered.contains(&it.tool)) {
+        for tool in tools.filter(|tool| offered.contains(&tool.tool)) {
             let limits = &tool.limits;
             for (what, number) in [
                 ("seconds of a call", limits.timeout_seconds),

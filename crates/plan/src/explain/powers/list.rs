@@ -81,7 +81,7 @@ impl PowerList {
 
     /// Adds a limit. No limit is more than any number.
     pub fn add_limit(&mut self, section: Section, of: &str, what: &str, number: Option<u64>) {
-        let value = number.map_or_else(|| "no limit".to_owned(), |it| it.to_string());
+        let value = number.map_or_else(|| "no limit".to_owned(), |number| number.to_string());
         let rank = number.map_or(u128::MAX, u128::from);
         self.add_value(section, of, what, &value, Some(rank));
     }
@@ -94,8 +94,8 @@ impl PowerList {
         self.add(Section::Kubernetes, of, &format!("{words}, {place}"));
         let follows = implications(rule, scope);
         if let Some(power) = self.0.last_mut() {
-            power.is_severe = follows.iter().any(|it| it.weight == Weight::MoreRights);
-            power.means = follows.into_iter().map(|it| it.consequence).collect();
+            power.is_severe = follows.iter().any(|implication| implication.weight == Weight::MoreRights);
+            power.means = follows.into_iter().map(|implication| implication.consequence).collect();
         }
     }
 }

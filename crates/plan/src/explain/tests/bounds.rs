@@ -14,22 +14,22 @@ use crate::render::{RenderSettings, render};
 
 /// Whether a run has any access to the node.
 fn touches_node(plan: &RunPlan) -> bool {
-    let volumes = plan.volumes.iter().any(|it| match &it.source {
+    let volumes = plan.volumes.iter().any(|plan_volume| match &plan_volume.source {
         VolumeSource::Host { .. } => true,
         VolumeSource::Declared { volume } => volume.source.contains_key("hostPath"),
         _ => false,
     });
-    let mut access = plan.parts.iter().filter_map(|it| it.host_access.as_ref());
+    let mut access = plan.parts.iter().filter_map(|part| part.host_access.as_ref());
     volumes
-        || access.any(|it| {
-            let asks = it.privileged || it.host_network || it.host_pid || it.run_as_root;
-            it.enabled && (asks || !it.mounts.is_empty())
+        || access.any(|access| {
+            let asks = access.privileged || access.host_network || access.host_pid || access.run_as_root;
+            access.enabled && (asks || !access.mounts.is_empty())
         })
 }
 
 /// Whether a part mounts a volume of a kind, or a declared volume whose JSON contains a word.
 fn mounts(plan: &RunPlan, part: &Part, word: &str, is_one: fn(&VolumeSource) -> bool) -> bool {
-    let volumes = part.mounts.iter().map(|it| plan.volume(&it.volume));
+    let volumes = part.mounts.iter().map(|mount| plan.volume(&mount.volume));
     volumes.flatten().any(|volume| match &volume.source {
         VolumeSource::Declared { volume } => {
             let text = serde_json::to_string(volume).expect("JSON");
@@ -40,25 +40,25 @@ fn mounts(plan: &RunPlan, part: &Part, word: &str, is_one: fn(&VolumeSource) -> 
 }
 
 fn sees_secret(plan: &RunPlan, part: &Part) -> bool {
-    let mut env = part.env.iter().filter_map(|it| it.value_from.as_ref());
-    let is_secret = |it: &VolumeSource| matches!(it, VolumeSource::Secret { .. });
-    env.any(|it| it.secret_key_ref.is_some()) || mounts(plan, part, "\"secret\":", is_secret)
+    let mut env = part.env.iter().filter_map(|env| env.value_from.as_ref());
+    let is_secret = |source: &VolumeSource| matches!(source, VolumeSource::Secret { .. });
+    env.any(|env| env.secret_key_ref.is_some()) || mounts(plan, part, "\"secret\":", is_secret)
 }
 
 fn sees_token(plan: &RunPlan, part: &Part) -> bool {
-    let is_token = |it: &VolumeSource| matches!(it, VolumeSource::Token { .. });
+    let is_token = |source: &VolumeSource| matches!(source, VolumeSource::Token { .. });
     part.identity.is_some() || mounts(plan, part, "\"serviceAccountToken\":", is_token)
 }
 
 /// Whether a sentence is true, by the plan alone.
 fn holds(plan: &RunPlan, sentence: &str) -> bool {
     let explanation = explain(plan);
-    let offered = |it: &&sympozium_api::run_plan::ToolPlan| it.gate != Gate::Deny;
+    let offered = |tool: &&sympozium_api::run_plan::ToolPlan| tool.gate != Gate::Deny;
     let after: u64 = plan
         .parts
         .iter()
-        .filter(|it| matches!(it.role, Role::PostRun { .. }))
-        .map(|it| it.timeout_seconds.unwrap_or(plan.deadlines.run_seconds))
+        .filter(|part| matches!(part.role, Role::PostRun { .. }))
+        .map(|part| part.timeout_seconds.unwrap_or(plan.deadlines.run_seconds))
         .sum();
     let elsewhere = |sentence: &str| {
         let reached = plan.credentials.iter().any(|credential| {
@@ -74,35 +74,37 @@ fn holds(plan: &RunPlan, sentence: &str) -> bool {
     match sentence {
         "touch the node it runs on" => true,
         "hold a token for the Kubernetes API" => {
-            let has_token = |it: &VolumeSource| match it {
+            let has_token = |source: &VolumeSource| match source {
                 VolumeSource::Declared { volume } => {
                     serde_json::to_string(volume).expect("JSON").contains("\"serviceAccountToken\":")
                 }
                 other => matches!(other, VolumeSource::Token { .. }),
             };
-            plan.identities.is_empty() && !plan.volumes.iter().any(|it| has_token(&it.source))
+            plan.identities.is_empty() && !plan.volumes.iter().any(|volume| has_token(&volume.source))
         }
         "take more rights by those it has" => {
-            let grants = explanation.kubernetes.iter().flat_map(|it| &it.grants);
-            let mut implied = grants.flat_map(|it| &it.implies);
-            implied.all(|it| it.weight != Weight::MoreRights)
+            let grants = explanation.kubernetes.iter().flat_map(|identity| &identity.grants);
+            let mut implied = grants.flat_map(|grant| &grant.implies);
+            implied.all(|implication| implication.weight != Weight::MoreRights)
         }
         "call a tool that is known to take a command line" => {
-            let free =
-                explanation.tools.iter().any(|it| it.gate != Gate::Deny && it.arguments == ArgumentCheck::FreeText);
+            let free = explanation
+                .tools
+                .iter()
+                .any(|tool| tool.gate != Gate::Deny && tool.arguments == ArgumentCheck::FreeText);
             let mut tools = plan.tools.iter().filter(offered);
-            !free && !tools.any(|it| matches!(it.acts, ToolHandler::Shell { .. }))
+            !free && !tools.any(|tool| matches!(tool.acts, ToolHandler::Shell { .. }))
         }
-        "read a Secret besides its own" => {
+        "read a Secret other than its own" => {
             let model = plan.model.keys.is_empty() && plan.model.headers_secret.is_none();
             let mut rules = plan.identities.iter();
-            let none = rules.all(|it| it.cluster_rules.is_empty() && it.namespace_rules.is_empty());
-            model && none && !plan.parts.iter().any(|it| sees_secret(plan, it))
+            let none = rules.all(|rule| rule.cluster_rules.is_empty() && rule.namespace_rules.is_empty());
+            model && none && !plan.parts.iter().any(|part| sees_secret(plan, part))
         }
         "start its agent with a credential" => {
-            let mut agents = plan.parts.iter().filter(|it| it.role == Role::Agent);
+            let mut agents = plan.parts.iter().filter(|part| part.role == Role::Agent);
             agents.all(|agent| {
-                let of_gateway = plan.credentials.iter().any(|it| it.part == agent.name);
+                let of_gateway = plan.credentials.iter().any(|credential| credential.part == agent.name);
                 !of_gateway && !sees_token(plan, agent) && !sees_secret(plan, agent)
             })
         }
@@ -118,15 +120,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn who_has_anything_of_the_node_is_said_to_have_no_bounds(plan in any_plan()) {
+    fn a_run_with_access_to_the_node_is_described_as_unbounded(plan in any_plan()) {
         let cannot = explain(&plan).summary.cannot;
-        let says = cannot.iter().any(|it| it.contains("the node"));
+        let says = cannot.iter().any(|sentence| sentence.contains("the node"));
         prop_assert_eq!(says, !touches_node(&plan));
         prop_assert_eq!(cannot.is_empty(), touches_node(&plan));
     }
 
     #[test]
-    fn what_a_run_is_said_not_to_be_able_to_is_so_in_its_plan(plan in any_plan()) {
+    fn what_the_summary_denies_is_not_in_the_plan(plan in any_plan()) {
         for sentence in explain(&plan).summary.cannot {
             prop_assert!(holds(&plan, &sentence), "{}", sentence);
         }
@@ -144,34 +146,34 @@ fn a_run_that_has_nothing_can_do_nothing() {
         "hold a token for the Kubernetes API",
         "call a tool that is known to take a command line",
         "reach any host, or look up names",
-        "read a Secret besides its own",
+        "read a Secret other than its own",
         "start its agent with a credential",
         "last longer than 1 s",
     ];
     assert_eq!(cannot(|_| {}), expected);
-    let without = cannot(|it| it["isolation"]["floor"] = json!([]));
+    let without = cannot(|plan| plan["isolation"]["floor"] = json!([]));
     assert_eq!(without[3], "reach any host, or look up names, if the cluster enforces NetworkPolicies");
 }
 
 #[test]
-fn an_agent_with_a_credential_is_not_said_to_have_none() {
+fn the_credential_of_an_agent_is_in_the_summary() {
     let sentence = "start its agent with a credential".to_owned();
     let gateway = json!([{"name": "agent", "part": "agent", "reach": {"public": true}}]);
     let variable = json!([{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]);
-    assert!(!cannot(|it| it["credentials"] = gateway).contains(&sentence));
-    assert!(!cannot(|it| it["parts"][0]["env"] = variable).contains(&sentence));
-    assert!(!cannot(|it| it["parts"][0]["identity"] = json!("skill-0")).contains(&sentence));
+    assert!(!cannot(|plan| plan["credentials"] = gateway).contains(&sentence));
+    assert!(!cannot(|plan| plan["parts"][0]["env"] = variable).contains(&sentence));
+    assert!(!cannot(|plan| plan["parts"][0]["identity"] = json!("skill-0")).contains(&sentence));
 }
 
 #[test]
-fn a_volume_of_a_pack_that_is_of_the_node_is_told_everywhere() {
-    let plan = plan(|it| {
+fn a_volume_of_the_node_in_a_pack_is_listed_everywhere() {
+    let plan = plan(|plan| {
         let volume = json!({"name": "v", "hostPath": {"path": "/var/run"}});
         let source = json!({"kind": "declared", "volume": volume});
-        add(&mut it["volumes"], json!({"name": "v", "source": source}));
+        add(&mut plan["volumes"], json!({"name": "v", "source": source}));
         let mut part = skill("injected");
         part["mounts"] = json!([{"volume": "v", "path": "/host", "readOnly": false}]);
-        add(&mut it["parts"], part);
+        add(&mut plan["parts"], part);
     });
     let explanation = explain(&plan);
     let words = "write /var/run of the node, at /host";
@@ -184,8 +186,8 @@ fn a_volume_of_a_pack_that_is_of_the_node_is_told_everywhere() {
 /// The hooks after a run are a Job of their own, and may continue when everything else has ended.
 #[test]
 fn hooks_after_a_run_have_their_time_and_their_rights() {
-    let plan = plan(|it| {
-        it["identities"] = json!([{"name": "hooks", "tokenSeconds": 600}]);
+    let plan = plan(|plan| {
+        plan["identities"] = json!([{"name": "hooks", "tokenSeconds": 600}]);
         for (number, timeout) in [(0, Some(30)), (1, None)] {
             let mut hook = skill("image");
             hook["name"] = json!(format!("post-{number}-tell"));
@@ -195,18 +197,18 @@ fn hooks_after_a_run_have_their_time_and_their_rights() {
             if let Some(timeout) = timeout {
                 hook["timeoutSeconds"] = json!(timeout);
             }
-            add(&mut it["parts"], hook);
+            add(&mut plan["parts"], hook);
         }
         for (number, part, volume) in [(0, "agent", "agent-input"), (1, "ipc-bridge", "bridge-input")] {
             let source = json!({"kind": "input", "part": part});
-            add(&mut it["volumes"], json!({"name": volume, "source": source}));
+            add(&mut plan["volumes"], json!({"name": volume, "source": source}));
             let mount = json!({"volume": volume, "path": "/run/sympozium", "readOnly": true});
-            it["parts"][number]["mounts"] = json!([mount]);
+            plan["parts"][number]["mounts"] = json!([mount]);
         }
-        it["deadlines"]["runSeconds"] = json!(60);
-        it["deadlines"]["startSeconds"] = json!(299);
-        it["deadlines"]["graceSeconds"] = json!(1);
-        it["deadlines"]["ceilingSeconds"] = json!(600);
+        plan["deadlines"]["runSeconds"] = json!(60);
+        plan["deadlines"]["startSeconds"] = json!(299);
+        plan["deadlines"]["graceSeconds"] = json!(1);
+        plan["deadlines"]["ceilingSeconds"] = json!(600);
     });
     let explanation = explain(&plan);
     assert_eq!(explanation.lifetime.after_run_seconds, Some(390));
@@ -217,11 +219,11 @@ fn hooks_after_a_run_have_their_time_and_their_rights() {
     assert!(rights.contains(&"those of the hooks, when the hooks after the run have ended".into()));
     // The cluster gets the same value.
     let rendered = render(&plan, &[], &RenderSettings::default()).expect("objects");
-    let objects = rendered.objects.iter().map(|it| it.object.to_value());
+    let objects = rendered.objects.iter().map(|object| object.object.to_value());
     let jobs: Vec<Value> = objects
-        .map(|it| it.expect("JSON"))
-        .filter(|it| it["kind"] == "Job")
-        .map(|it| it["spec"]["activeDeadlineSeconds"].clone())
+        .map(|object| object.expect("JSON"))
+        .filter(|object| object["kind"] == "Job")
+        .map(|object| object["spec"]["activeDeadlineSeconds"].clone())
         .collect();
     assert_eq!(jobs, [json!(600), json!(390)]);
 }

@@ -10,9 +10,9 @@ fn changes(old: impl FnOnce(&mut Value), new: impl FnOnce(&mut Value)) -> Vec<(D
     let (changes, _) = compare(&explain(&plan(old)), &explain(&plan(new)));
     let changes = changes.into_iter();
     changes
-        .map(|it| {
-            let name = format!("{} {}", it.power.of, it.power.what);
-            (it.direction, it.power.section, name.trim().to_owned())
+        .map(|change| {
+            let name = format!("{} {}", change.power.of, change.power.what);
+            (change.direction, change.power.section, name.trim().to_owned())
         })
         .collect()
 }
@@ -31,7 +31,7 @@ fn another_schema_of_a_tool_may_let_more_through() {
     let with = |gate: &'static str, pattern: &'static str| {
         let schema = json!({"properties": {"x": {"type": "string", "pattern": pattern}}});
         let tool = program(gate, json!(["kubectl"]), schema);
-        move |it: &mut Value| add(&mut it["tools"], tool)
+        move |plan: &mut Value| add(&mut plan["tools"], tool)
     };
     assert_eq!(
         changes(with("allow", "^a$"), with("allow", ".*")),
@@ -43,8 +43,9 @@ fn another_schema_of_a_tool_may_let_more_through() {
 
 #[test]
 fn another_program_or_command_may_do_more() {
-    let with =
-        |gate: &'static str, exec: Value| move |it: &mut Value| add(&mut it["tools"], program(gate, exec, json!({})));
+    let with = |gate: &'static str, exec: Value| {
+        move |plan: &mut Value| add(&mut plan["tools"], program(gate, exec, json!({})))
+    };
     let widened = || one(Direction::Widened, Section::Tools, "program of t");
     let (get, delete) = (json!(["kubectl", "get"]), json!(["kubectl", "delete"]));
     assert_eq!(changes(with("allow", get.clone()), with("allow", delete.clone())), widened());
@@ -55,7 +56,7 @@ fn another_program_or_command_may_do_more() {
     let with = |command: Value| {
         let mut part = skill("image");
         part["start"] = json!({"kind": "image", "command": command});
-        move |it: &mut Value| add(&mut it["parts"], part)
+        move |plan: &mut Value| add(&mut plan["parts"], part)
     };
     let widened = || one(Direction::Widened, Section::Tools, "skill-a command");
     assert_eq!(changes(with(json!(["a"])), with(json!(["b"]))), widened());
@@ -65,9 +66,9 @@ fn another_program_or_command_may_do_more() {
 #[test]
 fn what_holds_less_is_more_power() {
     let with = |field: &'static str, value: Value| {
-        move |it: &mut Value| match value {
+        move |plan: &mut Value| match value {
             Value::Null => {}
-            value => it["isolation"][field] = value,
+            value => plan["isolation"][field] = value,
         }
     };
     let class = |value| with("runtimeClass", value);
@@ -92,14 +93,14 @@ fn what_holds_less_is_more_power() {
     ] {
         assert_eq!(changes(seccomp(old), seccomp(new)), changed(direction));
     }
-    let sandbox = |it: &mut Value| it["workload"] = json!({"kind": "sandbox"});
+    let sandbox = |plan: &mut Value| plan["workload"] = json!({"kind": "sandbox"});
     let changed = |direction| one(direction, Section::Isolation, "workload");
     assert_eq!(changes(sandbox, |_| {}), changed(Direction::Widened));
     assert_eq!(changes(|_| {}, sandbox), changed(Direction::Narrowed));
-    let labelled = |it: &mut Value| it["placement"] = json!({"nodeSelector": {"pool": "agents"}});
+    let labelled = |plan: &mut Value| plan["placement"] = json!({"nodeSelector": {"pool": "agents"}});
     let changed = one(Direction::Widened, Section::Isolation, "nodes");
     assert_eq!(changes(labelled, |_| {}), changed);
-    let with = |start: &'static str| move |it: &mut Value| add(&mut it["parts"], skill(start));
+    let with = |start: &'static str| move |plan: &mut Value| add(&mut plan["parts"], skill(start));
     assert_eq!(
         changes(with("injected"), with("image")),
         [
@@ -115,7 +116,7 @@ fn another_value_of_a_variable_is_shown_and_no_power() {
     let with = |value: &'static str| {
         let mut part = skill("image");
         part["env"] = json!([{"name": "MODE", "value": value}]);
-        move |it: &mut Value| add(&mut it["parts"], part)
+        move |plan: &mut Value| add(&mut plan["parts"], part)
     };
     let shown = one(Direction::Other, Section::MadeOf, "skill-a variable MODE");
     assert_eq!(changes(with("careful"), with("bold")), shown);
@@ -128,7 +129,7 @@ fn another_value_of_a_variable_is_shown_and_no_power() {
 fn what_else_a_plan_says_is_compared() {
     let endpoint = |encrypted: bool, path: &'static str| {
         let endpoint = json!({"encrypted": encrypted, "host": "h", "port": 443, "path": path});
-        move |it: &mut Value| it["model"]["endpoint"] = endpoint
+        move |plan: &mut Value| plan["model"]["endpoint"] = endpoint
     };
     let made = |what| (Direction::Other, Section::MadeOf, String::from(what));
     assert_eq!(
@@ -144,29 +145,29 @@ fn what_else_a_plan_says_is_compared() {
     assert_eq!(changes(old, new), [made("settings of the model")]);
     let shown = explain(&plan(endpoint(true, "/v1?key=a"))).model.endpoint;
     assert_eq!(shown.as_deref(), Some("https://h:443/v1?…"));
-    let keep = |it: &mut Value| it["cleanup"] = json!("keep");
+    let keep = |plan: &mut Value| plan["cleanup"] = json!("keep");
     let changed = one(Direction::Widened, Section::Lifetime, "the pod afterwards");
     assert_eq!(changes(|_| {}, keep), changed);
     let hook = |gate: bool| {
         let mut hook = skill("image");
         hook["role"] = json!({"kind": "postRun", "hook": "tell", "gate": gate});
-        move |it: &mut Value| add(&mut it["parts"], hook)
+        move |plan: &mut Value| add(&mut plan["parts"], hook)
     };
     let what = "skill-a gate of the result";
     let changed = one(Direction::Widened, Section::Isolation, what);
     assert_eq!(changes(hook(true), hook(false)), changed);
-    let pulled = |policy: &'static str| move |it: &mut Value| it["parts"][0]["imagePullPolicy"] = json!(policy);
+    let pulled = |policy: &'static str| move |plan: &mut Value| plan["parts"][0]["imagePullPolicy"] = json!(policy);
     assert_eq!(changes(pulled("Always"), pulled("Never")), [made("agent image is pulled")]);
-    let told = |task: &'static str| move |it: &mut Value| it["task"]["systemPrompt"] = json!(task);
-    assert_eq!(changes(told("a"), told("b")), [made("task")]);
+    let with_prompt = |task: &'static str| move |plan: &mut Value| plan["task"]["systemPrompt"] = json!(task);
+    assert_eq!(changes(with_prompt("a"), with_prompt("b")), [made("task")]);
     let secret = |items: Value| {
         let volume = json!({"name": "v", "secret": {"secretName": "s", "items": items}});
         let source = json!({"kind": "declared", "volume": volume});
         let mut part = skill("image");
         part["mounts"] = json!([{"volume": "v", "path": "/s", "readOnly": true}]);
-        move |it: &mut Value| {
-            add(&mut it["volumes"], json!({"name": "v", "source": source}));
-            add(&mut it["parts"], part);
+        move |plan: &mut Value| {
+            add(&mut plan["volumes"], json!({"name": "v", "source": source}));
+            add(&mut plan["parts"], part);
         }
     };
     let one_key = json!([{"key": "a", "path": "a"}]);

@@ -32,9 +32,9 @@ fn volume() -> impl Strategy<Value = Value> {
         (name(), any::<bool>())
             .prop_map(|(pack, programs)| json!({"kind": "texts", "pack": pack, "programs": programs})),
         part_name().prop_map(|part| json!({"kind": "input", "part": part})),
-        select(vec!["skill-0", "hooks"]).prop_map(|it| json!({"kind": "token", "identity": it})),
+        select(vec!["skill-0", "hooks"]).prop_map(|identity| json!({"kind": "token", "identity": identity})),
         text().prop_map(|secret| json!({"kind": "secret", "secret": secret})),
-        text().prop_map(|it| json!({"kind": "configMap", "configMap": it})),
+        text().prop_map(|name| json!({"kind": "configMap", "configMap": name})),
         text().prop_map(|path| json!({"kind": "host", "path": path})),
         declared().prop_map(|volume| json!({"kind": "declared", "volume": volume})),
     ]
@@ -42,19 +42,19 @@ fn volume() -> impl Strategy<Value = Value> {
 
 fn declared() -> impl Strategy<Value = Value> {
     prop_oneof![
-        text().prop_map(|it| json!({"name": "v", "secret": {"secretName": it}})),
-        text().prop_map(|it| json!({"name": "v", "persistentVolumeClaim": {"claimName": it}})),
-        text().prop_map(|it| json!({"name": "v", "hostPath": {"path": it}})),
-        text().prop_map(|it| json!({"name": "v", "emptyDir": {}, "hostPath": {"path": it}})),
+        text().prop_map(|name| json!({"name": "v", "secret": {"secretName": name}})),
+        text().prop_map(|name| json!({"name": "v", "persistentVolumeClaim": {"claimName": name}})),
+        text().prop_map(|path| json!({"name": "v", "hostPath": {"path": path}})),
+        text().prop_map(|path| json!({"name": "v", "emptyDir": {}, "hostPath": {"path": path}})),
         vec(text(), 0..3).prop_map(|all| {
-            let sources = all.iter().map(|it| json!({"secret": {"name": it}}));
+            let sources = all.iter().map(|name| json!({"secret": {"name": name}}));
             let sources: Vec<Value> = sources.collect();
             json!({"name": "v", "projected": {"sources": sources}})
         }),
         Just(json!({"name": "v"})),
         Just(json!({"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}})),
         Just(json!({"name": "v", "configMap": 3})),
-        text().prop_map(|it| json!({"name": "v", it: null})),
+        text().prop_map(|key| json!({"name": "v", key: null})),
     ]
 }
 
@@ -81,7 +81,8 @@ fn variable() -> impl Strategy<Value = Value> {
 fn host_access() -> impl Strategy<Value = Value> {
     (any::<bool>(), any::<[bool; 4]>(), vec(text(), 0..2)).prop_map(
         |(enabled, [network, privileged, processes, root], mounts)| {
-            let mounts: Vec<Value> = mounts.iter().map(|it| json!({"hostPath": it, "mountPath": "/host"})).collect();
+            let mounts: Vec<Value> =
+                mounts.iter().map(|path| json!({"hostPath": path, "mountPath": "/host"})).collect();
             json!({
                 "enabled": enabled, "hostNetwork": network, "privileged": privileged, "hostPID": processes,
                 "runAsRoot": root, "mounts": mounts,
@@ -95,7 +96,7 @@ fn part(name: &'static str, role: Value) -> BoxedStrategy<Value> {
     (
         vec(mount(), 0..4),
         vec(variable(), 0..3),
-        option::of(select(vec!["skill-0", "hooks", "nobody"])),
+        option::of(select(vec!["skill-0", "hooks", "missing"])),
         option::weighted(0.1, host_access()),
         text(),
         option::of(1..100u64),

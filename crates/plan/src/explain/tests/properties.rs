@@ -11,59 +11,60 @@ use crate::explain::{Direction, Explanation, Power, Section, Unchanged, compare,
 
 /// The powers of one section, as owner and power.
 fn of(powers: &[Power], section: Section) -> Vec<(&str, &str)> {
-    let found = powers.iter().filter(|it| it.section == section);
-    found.map(|it| (it.of.as_str(), it.what.as_str())).collect()
+    let found = powers.iter().filter(|power| power.section == section);
+    found.map(|power| (power.of.as_str(), power.what.as_str())).collect()
 }
 
 /// The identity of powers with their values.
 fn set(powers: impl IntoIterator<Item = Power>) -> BTreeSet<(Section, String, String, Option<String>)> {
     let powers = powers.into_iter();
-    powers.map(|it| (it.section, it.of, it.what, it.value)).collect()
+    powers.map(|power| (power.section, power.of, power.what, power.value)).collect()
 }
 
-fn every_mount_is_told(plan: &RunPlan, explanation: &Explanation, powers: &[Power]) {
+fn every_mount_is_listed(plan: &RunPlan, explanation: &Explanation, powers: &[Power]) {
     let files = of(powers, Section::Files);
     for part in &plan.parts {
         for mount in &part.mounts {
-            let told = explanation.parts.iter().find(|it| it.part == part.name.0);
-            let told = told.expect("the part").mounts.iter();
-            let mut told = told.filter(|it| it.path == mount.path.as_str());
-            assert!(told.any(|it| (it.access == crate::explain::Access::ReadOnly) == mount.read_only));
+            let mounts = explanation.parts.iter().find(|info| info.part == part.name.0);
+            let mounts = mounts.expect("the part").mounts.iter();
+            let mut mounts = mounts.filter(|listed| listed.path == mount.path.as_str());
+            assert!(mounts.any(|listed| (listed.access == crate::explain::Access::ReadOnly) == mount.read_only));
             let start = format!("{}: ", mount.path);
             assert!(files.iter().any(|(of, what)| *of == part.name.0 && what.starts_with(&start)));
             if let Some(volume) = plan.volume(&mount.volume) {
-                let told = explanation.files.iter().find(|it| it.volume == volume.name.0);
-                let by = &told.expect("the volume").mounted_by;
-                assert!(by.iter().any(|it| it.part == part.name.0 && it.path == mount.path.as_str()));
+                let volume_info = explanation.files.iter().find(|file| file.volume == volume.name.0);
+                let by = &volume_info.expect("the volume").mounted_by;
+                assert!(by.iter().any(|listed| listed.part == part.name.0 && listed.path == mount.path.as_str()));
             }
         }
     }
 }
 
-fn every_destination_is_told(plan: &RunPlan, powers: &[Power]) {
+fn every_destination_is_listed(plan: &RunPlan, powers: &[Power]) {
     let network = of(powers, Section::Network);
-    let names: BTreeSet<&str> = plan.parts.iter().map(|it| it.name.0.as_str()).collect();
+    let names: BTreeSet<&str> = plan.parts.iter().map(|part| part.name.0.as_str()).collect();
     // A credential of a part that does not exist belongs to no part.
-    for credential in plan.credentials.iter().filter(|it| names.contains(it.part.0.as_str())) {
+    for credential in plan.credentials.iter().filter(|credential| names.contains(credential.part.0.as_str())) {
         let part = credential.part.0.as_str();
         if credential.reach.public {
             assert!(network.contains(&(part, "any public host")));
         }
         for destination in &credential.reach.destinations {
-            let host = match destination.host.contains(':') {
-                true => format!("[{}]", destination.host),
-                false => destination.host.clone(),
+            let host = if destination.host.contains(':') {
+                format!("[{}]", destination.host)
+            } else {
+                destination.host.clone()
             };
-            let told = match destination.port {
+            let authority = match destination.port {
                 Some(port) => format!("{host}:{port}"),
                 None => format!("{host}:*"),
             };
-            assert!(network.contains(&(part, told.as_str())), "{told}");
+            assert!(network.contains(&(part, authority.as_str())), "{authority}");
         }
     }
 }
 
-fn every_rule_is_told(plan: &RunPlan, powers: &[Power]) {
+fn every_rule_is_listed(plan: &RunPlan, powers: &[Power]) {
     let rights = of(powers, Section::Kubernetes);
     for identity in &plan.identities {
         let owner = identity.pack.as_deref().unwrap_or("the hooks");
@@ -72,42 +73,42 @@ fn every_rule_is_told(plan: &RunPlan, powers: &[Power]) {
         {
             for rule in rules {
                 for (verb, resource) in
-                    rule.verbs.iter().flat_map(|verb| rule.resources.iter().map(move |it| (verb, it)))
+                    rule.verbs.iter().flat_map(|verb| rule.resources.iter().map(move |resource| (verb, resource)))
                 {
                     let start = format!("{verb} {resource}");
-                    let mut told = rights.iter();
-                    assert!(told.any(|(of, what)| *of == owner && what.starts_with(&start) && what.ends_with(place)));
+                    let mut listed = rights.iter();
+                    assert!(listed.any(|(of, what)| *of == owner && what.starts_with(&start) && what.ends_with(place)));
                 }
             }
         }
     }
 }
 
-fn every_secret_is_told(plan: &RunPlan, explanation: &Explanation) {
-    let told = |secret: &str, part: Option<&str>| {
-        let all = explanation.secrets.iter().filter(|it| it.secret == secret);
-        let mut seen = all.flat_map(|it| &it.seen);
-        assert!(seen.any(|it| it.part.as_deref() == part), "{secret:?} {part:?}");
+fn every_secret_is_listed(plan: &RunPlan, explanation: &Explanation) {
+    let check = |secret: &str, part: Option<&str>| {
+        let all = explanation.secrets.iter().filter(|info| info.secret == secret);
+        let mut seen = all.flat_map(|info| &info.seen);
+        assert!(seen.any(|secret_use| secret_use.part.as_deref() == part), "{secret:?} {part:?}");
     };
     for part in &plan.parts {
         for variable in &part.env {
             let from = variable.value_from.as_ref();
-            if let Some(key) = from.and_then(|it| it.secret_key_ref.as_ref()) {
-                told(key.name.as_str(), Some(&part.name.0));
+            if let Some(key) = from.and_then(|from| from.secret_key_ref.as_ref()) {
+                check(key.name.as_str(), Some(&part.name.0));
             }
         }
         for mount in &part.mounts {
-            match plan.volume(&mount.volume).map(|it| &it.source) {
-                Some(VolumeSource::Secret { secret }) => told(secret.as_str(), Some(&part.name.0)),
+            match plan.volume(&mount.volume).map(|volume| &volume.source) {
+                Some(VolumeSource::Secret { secret }) => check(secret.as_str(), Some(&part.name.0)),
                 Some(VolumeSource::Declared { volume }) => {
                     let text = serde_json::to_value(volume).expect("JSON");
                     if let Some(secret) = text["secret"]["secretName"].as_str() {
-                        told(secret, Some(&part.name.0));
+                        check(secret, Some(&part.name.0));
                     }
                     let sources = text["projected"]["sources"].as_array();
                     for source in sources.into_iter().flatten() {
                         if let Some(secret) = source["secret"]["name"].as_str() {
-                            told(secret, Some(&part.name.0));
+                            check(secret, Some(&part.name.0));
                         }
                     }
                 }
@@ -116,20 +117,20 @@ fn every_secret_is_told(plan: &RunPlan, explanation: &Explanation) {
         }
     }
     for key in &plan.model.keys {
-        told(key.secret.as_str(), Some("ipc-bridge"));
+        check(key.secret.as_str(), Some("ipc-bridge"));
     }
     if let Some(secret) = &plan.model.headers_secret {
-        told(secret.as_str(), Some("ipc-bridge"));
+        check(secret.as_str(), Some("ipc-bridge"));
     }
     for secret in &plan.placement.image_pull_secrets {
-        told(secret.name.as_str(), None);
+        check(secret.name.as_str(), None);
     }
 }
 
-fn every_tool_is_told(plan: &RunPlan, explanation: &Explanation, powers: &[Power]) {
+fn every_tool_is_listed(plan: &RunPlan, explanation: &Explanation, powers: &[Power]) {
     assert_eq!(explanation.tools.len(), plan.tools.len());
     let tools = of(powers, Section::Tools);
-    for tool in plan.tools.iter().filter(|it| it.gate != Gate::Deny) {
+    for tool in plan.tools.iter().filter(|tool| tool.gate != Gate::Deny) {
         let pack = tool.pack.as_deref().unwrap_or_default();
         assert!(tools.contains(&(pack, tool.name.as_str())));
     }
@@ -142,14 +143,14 @@ proptest! {
     fn every_power_of_a_plan_is_explained(plan in any_plan()) {
         let explanation = explain(&plan);
         let powers = explanation.powers();
-        every_mount_is_told(&plan, &explanation, &powers);
-        every_destination_is_told(&plan, &powers);
-        every_rule_is_told(&plan, &powers);
-        every_secret_is_told(&plan, &explanation);
-        every_tool_is_told(&plan, &explanation, &powers);
+        every_mount_is_listed(&plan, &explanation, &powers);
+        every_destination_is_listed(&plan, &powers);
+        every_rule_is_listed(&plan, &powers);
+        every_secret_is_listed(&plan, &explanation);
+        every_tool_is_listed(&plan, &explanation, &powers);
         for part in &plan.parts {
-            let access = part.host_access.as_ref().filter(|it| it.enabled);
-            if access.is_some_and(|it| it.privileged || it.host_network || !it.mounts.is_empty()) {
+            let access = part.host_access.as_ref().filter(|host_access| host_access.enabled);
+            if access.is_some_and(|access| access.privileged || access.host_network || !access.mounts.is_empty()) {
                 let node = of(&powers, Section::Node);
                 prop_assert!(node.iter().any(|(of, _)| *of == part.name.0));
             }
@@ -168,8 +169,8 @@ proptest! {
         let (old, new) = (explain(&old), explain(&new));
         let (changes, Unchanged(kept)) = compare(&old, &new);
         let (before, after) = (set(old.powers()), set(new.powers()));
-        let there = changes.iter().filter(|it| it.direction != Direction::Removed);
-        let changed = set(there.map(|it| it.power.clone()));
+        let there = changes.iter().filter(|change| change.direction != Direction::Removed);
+        let changed = set(there.map(|change| change.power.clone()));
         let common: BTreeSet<_> = before.intersection(&after).cloned().collect();
         prop_assert_eq!(common.len(), kept);
         let union: BTreeSet<_> = changed.union(&common).cloned().collect();
@@ -177,8 +178,8 @@ proptest! {
         // In the other direction, removed powers are added ones.
         let (back, _) = compare(&new, &old);
         let keys = |changes: &[crate::explain::Change], direction| -> BTreeSet<(Section, String, String)> {
-            let found = changes.iter().filter(|it| it.direction == direction);
-            found.map(|it| (it.power.section, it.power.of.clone(), it.power.what.clone())).collect()
+            let found = changes.iter().filter(|change| change.direction == direction);
+            found.map(|change| (change.power.section, change.power.of.clone(), change.power.what.clone())).collect()
         };
         prop_assert_eq!(keys(&changes, Direction::Added), keys(&back, Direction::Removed));
         prop_assert_eq!(keys(&changes, Direction::Removed), keys(&back, Direction::Added));

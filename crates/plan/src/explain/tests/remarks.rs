@@ -51,7 +51,7 @@ pub fn plan(change: impl FnOnce(&mut Value)) -> RunPlan {
 
 fn remarks(change: impl FnOnce(&mut Value)) -> Vec<&'static str> {
     let remarks = explain(&plan(change)).remarks;
-    remarks.iter().map(|it| it.id).collect()
+    remarks.iter().map(|remark| remark.id).collect()
 }
 
 pub fn add(list: &mut Value, item: Value) {
@@ -84,43 +84,43 @@ fn nothing_is_remarked_about_a_plan_that_holds_nothing() {
 
 #[test]
 fn what_is_in_the_run_is_remarked() {
-    assert_eq!(remarks(|it| add(&mut it["parts"], skill("injected"))), ["shared-pod"]);
-    assert_eq!(remarks(|it| add(&mut it["parts"], skill("image"))), ["not-attested", "shared-pod"]);
-    assert_eq!(remarks(|it| it["parts"][0]["image"] = json!("example.com/i:1")), ["image-tags"]);
+    assert_eq!(remarks(|plan| add(&mut plan["parts"], skill("injected"))), ["shared-pod"]);
+    assert_eq!(remarks(|plan| add(&mut plan["parts"], skill("image"))), ["not-attested", "shared-pod"]);
+    assert_eq!(remarks(|plan| plan["parts"][0]["image"] = json!("example.com/i:1")), ["image-tags"]);
     let access = |enabled: bool| {
         let mut part = skill("injected");
         part["hostAccess"] = json!({"enabled": enabled, "privileged": true});
-        remarks(|it| add(&mut it["parts"], part))
+        remarks(|plan| add(&mut plan["parts"], part))
     };
     assert_eq!(access(true), ["node-access", "shared-pod"]);
     assert_eq!(access(false), ["shared-pod"]);
     let mut part = skill("injected");
     part["hostAccess"] = json!({"enabled": true, "hostNetwork": true, "hostPID": true});
     assert_eq!(
-        remarks(|it| add(&mut it["parts"], part.clone())),
+        remarks(|plan| add(&mut plan["parts"], part.clone())),
         ["node-access", "node-network", "node-processes", "shared-pod"]
     );
     // The whole pod gets what one part requests.
-    let explanation = explain(&plan(|it| add(&mut it["parts"], part)));
-    assert!(explanation.network.parts.iter().all(|it| it.node_network));
+    let explanation = explain(&plan(|plan| add(&mut plan["parts"], part)));
+    assert!(explanation.network.parts.iter().all(|part| part.node_network));
     assert_eq!(explanation.network.pod.egress, ["whatever the node reaches"]);
     let cannot = explanation.summary.cannot.join("; ");
     assert!(!cannot.contains("reach"), "{cannot}");
-    assert_eq!(remarks(|it| it["isolation"]["floor"] = json!([])), ["network-unenforced"]);
+    assert_eq!(remarks(|plan| plan["isolation"]["floor"] = json!([])), ["network-unenforced"]);
     let texts = json!([{"source": {"kind": "configMap", "configMap": "c"}, "directory": "/skills/c"}]);
-    assert_eq!(remarks(|it| it["skills"] = texts), ["texts-by-reference"]);
+    assert_eq!(remarks(|plan| plan["skills"] = texts), ["texts-by-reference"]);
     let claim = json!({"name": "v", "source": {"kind": "declared", "volume": {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}}});
-    assert_eq!(remarks(|it| add(&mut it["volumes"], claim)), ["storage"]);
+    assert_eq!(remarks(|plan| add(&mut plan["volumes"], claim)), ["storage"]);
 }
 
 #[test]
 fn files_that_parts_share_are_remarked_when_a_part_may_write() {
     let shared = |agent: bool, skills: bool| {
-        remarks(|it| {
-            it["parts"][0]["mounts"] = json!([workspace(agent)]);
+        remarks(|plan| {
+            plan["parts"][0]["mounts"] = json!([workspace(agent)]);
             let mut part = skill("injected");
             part["mounts"] = json!([workspace(skills)]);
-            add(&mut it["parts"], part);
+            add(&mut plan["parts"], part);
         })
     };
     assert_eq!(shared(true, true), ["shared-pod"]);
@@ -131,18 +131,18 @@ fn files_that_parts_share_are_remarked_when_a_part_may_write() {
 fn who_holds_rights_is_remarked() {
     let of_secret = ["creating-runs", "namespace"];
     let key = json!([{"variable": "KEY", "secret": "s"}]);
-    assert_eq!(remarks(|it| it["model"]["keys"] = key), of_secret);
+    assert_eq!(remarks(|plan| plan["model"]["keys"] = key), of_secret);
     let identity = json!([{"name": "skill-0", "pack": "a", "tokenSeconds": 600}]);
-    assert_eq!(remarks(|it| it["identities"] = identity), ["creating-runs", "namespace", "api-server-reachable"]);
+    assert_eq!(remarks(|plan| plan["identities"] = identity), ["creating-runs", "namespace", "api-server-reachable"]);
 }
 
 #[test]
 fn where_data_can_go_is_remarked() {
     let endpoint = json!({"encrypted": true, "host": "h", "port": 443, "path": "/"});
-    assert_eq!(remarks(|it| it["model"]["endpoint"] = endpoint), ["model-reads"]);
+    assert_eq!(remarks(|plan| plan["model"]["endpoint"] = endpoint), ["model-reads"]);
     let reach = |public: bool| {
         let credential = json!([{"name": "web", "part": "ipc-bridge", "reach": {"public": public}}]);
-        remarks(|it| it["credentials"] = credential)
+        remarks(|plan| plan["credentials"] = credential)
     };
     assert_eq!(reach(true), ["any-public-host"]);
     assert_eq!(reach(false), [] as [&str; 0]);
@@ -151,15 +151,15 @@ fn where_data_can_go_is_remarked() {
 #[test]
 fn files_that_parts_share_by_a_claim_or_a_directory_are_remarked() {
     let sharing = |source: Value| {
-        remarks(|it| {
+        remarks(|plan| {
             for name in ["skill-a", "skill-b"] {
                 let mut part = skill("injected");
                 part["name"] = json!(name);
                 let volume = format!("{name}-volume");
                 part["mounts"] = json!([{"volume": volume, "path": "/data", "readOnly": false}]);
-                add(&mut it["parts"], part);
+                add(&mut plan["parts"], part);
                 let declared = json!({"kind": "declared", "volume": source.clone()});
-                add(&mut it["volumes"], json!({"name": volume, "source": declared}));
+                add(&mut plan["volumes"], json!({"name": volume, "source": declared}));
             }
         })
     };
@@ -174,9 +174,9 @@ fn files_that_parts_share_by_a_claim_or_a_directory_are_remarked() {
 #[test]
 fn what_gates_do_not_hold_is_remarked() {
     let with = |gate: &str, acts: Value, mounts: Value| {
-        remarks(|it| {
-            it["parts"][0]["mounts"] = mounts;
-            add(&mut it["tools"], tool(gate, acts, json!({})));
+        remarks(|plan| {
+            plan["parts"][0]["mounts"] = mounts;
+            add(&mut plan["tools"], tool(gate, acts, json!({})));
         })
     };
     let agent = || json!({"by": "agent"});
@@ -191,11 +191,11 @@ fn what_gates_do_not_hold_is_remarked() {
 }
 
 #[test]
-fn a_program_that_runs_what_it_is_told_takes_free_text() {
+fn a_program_that_runs_its_arguments_takes_free_text() {
     let with = |exec: Value, parameters: Value| {
         let acts = json!({"by": "program", "part": "agent", "exec": exec, "inputMode": "args"});
         let tool = tool("allow", acts, parameters);
-        explain(&plan(|it| add(&mut it["tools"], tool))).tools[0].arguments
+        explain(&plan(|plan| add(&mut plan["tools"], tool))).tools[0].arguments
     };
     let text = || json!({"type": "object", "properties": {"x": {"type": "string"}}});
     let nothing = || json!({"type": "object", "properties": {}, "additionalProperties": false});

@@ -34,10 +34,7 @@ impl HookTime {
                 hook: name,
                 gate,
                 // It applies to gate hooks only.
-                gate_default: match gate {
-                    true => gate_default,
-                    false => GateDefault::Block,
-                },
+                gate_default: if gate { gate_default } else { GateDefault::Block },
             },
         }
     }
@@ -82,12 +79,12 @@ impl PartsBuilder<'_, '_> {
         identity: Option<IdentityName>,
     ) -> Part {
         let spec = &self.admitted.run.spec;
-        let agent = spec.agent().map(|it| it.as_str()).unwrap_or_default();
+        let agent = spec.agent().map(|agent| agent.as_str()).unwrap_or_default();
         // Of the run's variables, only those that the hook's author lists: a user who may start a run may not know, or
         // may not be told, what the hook's programs do with others. They come first, so that they override neither what
         // the author wrote nor the variables that identify the run, and cannot refer to what follows.
         let of_run = spec.env.iter();
-        let of_run = of_run.filter(|(name, _)| hook.env_from_run.iter().any(|it| it.as_str() == *name));
+        let of_run = of_run.filter(|(name, _)| hook.env_from_run.iter().any(|wanted| wanted.as_str() == *name));
         let mut env: Vec<_> = of_run.map(|(name, value)| variable(name, value)).collect();
         let ours = [
             variable("AGENT_RUN_ID", &self.run_name),
@@ -99,7 +96,7 @@ impl PartsBuilder<'_, '_> {
         }
         let mut mounts = self.add_private_scratch(start);
         mounts.push(writable(workspace(), paths::WORKSPACE));
-        mounts.extend(identity.as_ref().map(|it| self.add_token(start, it)));
+        mounts.extend(identity.as_ref().map(|identity| self.add_token(start, identity)));
         Part {
             name: PartName(name),
             role,

@@ -66,7 +66,7 @@ impl<'a> PartsBuilder<'_, 'a> {
             mounts,
             amounts: sidecar_resources(sidecar, default_sidecar_limits(pack.spec, self.default_limits.sidecar)),
             identity,
-            host_access: sidecar.host_access.clone().filter(|it| it.enabled),
+            host_access: sidecar.host_access.clone().filter(|host_access| host_access.enabled),
             ports: sidecar.ports.clone(),
             timeout_seconds: None,
         }
@@ -119,9 +119,9 @@ impl<'a> PartsBuilder<'_, 'a> {
 
     /// The directories of the node that a policy allows the pack.
     fn add_host_paths(&mut self, start: &str, sidecar: &Sidecar) -> Vec<Mount> {
-        let access = sidecar.host_access.iter().filter(|it| it.enabled);
+        let access = sidecar.host_access.iter().filter(|host_access| host_access.enabled);
         let mut mounts = Vec::new();
-        for (number, mount) in access.flat_map(|it| &it.mounts).enumerate() {
+        for (number, mount) in access.flat_map(|access| &access.mounts).enumerate() {
             let source = VolumeSource::Host { path: mount.host_path.clone() };
             let volume = self.add_volume(format!("{start}-host-{number}"), source);
             mounts.push(Mount { read_only: mount.read_only, ..writable(volume, mount.mount_path.as_str()) });
@@ -166,12 +166,14 @@ fn sidecar_resources(sidecar: &Sidecar, usual: ResourceLimits) -> ResourcesPlan 
 fn sandbox_resources(resources: Option<&Resources>, usual: ResourceLimits) -> ResourcesPlan {
     let amount = |quantity: Option<&Quantity>| {
         // Admission has checked it.
-        quantity.and_then(|it| ExactQuantity::parse(&it.text()).ok())
+        quantity.and_then(|quantity| ExactQuantity::parse(&quantity.text()).ok())
     };
-    let limit =
-        |name: &str, usual: ExactQuantity| amount(resources.and_then(|it| it.limits.get(name))).unwrap_or(usual);
-    let request =
-        |name: &str, usual: ExactQuantity| amount(resources.and_then(|it| it.requests.get(name))).unwrap_or(usual);
+    let limit = |name: &str, usual: ExactQuantity| {
+        amount(resources.and_then(|resources| resources.limits.get(name))).unwrap_or(usual)
+    };
+    let request = |name: &str, usual: ExactQuantity| {
+        amount(resources.and_then(|resources| resources.requests.get(name))).unwrap_or(usual)
+    };
     let limits = ResourceLimits { cpu: limit("cpu", usual.cpu), memory: limit("memory", usual.memory) };
     plan_resources(
         limits,

@@ -13,13 +13,13 @@ use crate::quantity::ExactQuantity;
 /// counted no less than this.
 pub fn apply(admitted: &Admitted<'_>, parts: &mut [Part]) {
     let sandbox = admitted.run.spec.agent_sandbox.as_ref();
-    let resources = sandbox.filter(|it| it.enabled).and_then(|it| it.resources.as_ref());
+    let resources = sandbox.filter(|sandbox| sandbox.enabled).and_then(|sandbox| sandbox.resources.as_ref());
     let Some(resources) = resources else {
         return;
     };
     let others = |of: fn(&ResourcesPlan) -> &Quantity| {
-        let beside = parts.iter().filter(|it| !it.role.is_hook() && it.role != Role::Agent);
-        let amounts = beside.map(|it| read_amount(Some(of(&it.amounts))));
+        let beside = parts.iter().filter(|part| !part.role.is_hook() && part.role != Role::Agent);
+        let amounts = beside.map(|part| read_amount(Some(of(&part.amounts))));
         amounts.fold(ExactQuantity::ZERO, ExactQuantity::saturating_add)
     };
     let left = |list: &BTreeMap<String, Quantity>, name: &str, others: ExactQuantity| {
@@ -27,11 +27,11 @@ pub fn apply(admitted: &Admitted<'_>, parts: &mut [Part]) {
         (whole != ExactQuantity::ZERO).then(|| whole.saturating_sub(others))
     };
     let (limits, requests) = (&resources.limits, &resources.requests);
-    let cpu_limit = left(limits, "cpu", others(|it| &it.cpu_limit));
-    let memory_limit = left(limits, "memory", others(|it| &it.memory_limit));
-    let cpu_request = left(requests, "cpu", others(|it| &it.cpu_request));
-    let memory_request = left(requests, "memory", others(|it| &it.memory_request));
-    let Some(agent) = parts.iter_mut().find(|it| it.role == Role::Agent) else {
+    let cpu_limit = left(limits, "cpu", others(|amounts| &amounts.cpu_limit));
+    let memory_limit = left(limits, "memory", others(|amounts| &amounts.memory_limit));
+    let cpu_request = left(requests, "cpu", others(|amounts| &amounts.cpu_request));
+    let memory_request = left(requests, "memory", others(|amounts| &amounts.memory_request));
+    let Some(agent) = parts.iter_mut().find(|part| part.role == Role::Agent) else {
         return;
     };
     let ResourcesPlan {
@@ -52,7 +52,7 @@ fn set_resources(
     limit: Option<ExactQuantity>,
     least: ExactQuantity,
 ) {
-    let request = request.map_or(least, |it| it.max(least));
+    let request = request.map_or(least, |request| request.max(least));
     let limit = limit.unwrap_or_else(|| read_amount(Some(most)).max(request));
     *kept = Quantity::Text(request.min(limit).to_string());
     *most = Quantity::Text(limit.to_string());

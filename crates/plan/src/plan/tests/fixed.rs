@@ -38,31 +38,31 @@ fn a_run_without_a_uid_has_no_plan() {
 
 #[test]
 fn a_plan_that_cannot_be_stored_is_none() {
-    let mut world = Harness::from_yaml(ON_CALL);
+    let mut harness = Harness::from_yaml(ON_CALL);
     for number in 0..17 {
         let value = "v".repeat(sympozium_api::limits::VALUE);
-        world.run.spec.env.insert(format!("LONG_{number}"), value);
+        harness.run.spec.env.insert(format!("LONG_{number}"), value);
     }
-    let error = world
+    let error = harness
         .with_admitted(|input, admitted| plan(input, admitted, &PlanSettings::default()).err())
         .expect("an admitted run");
     assert!(matches!(error, Some(PlanError::TooLarge(_))), "{error:?}");
-    let hint = error.map(|it| it.hint());
+    let hint = error.map(|error| error.hint());
     assert_eq!(hint, Some("use fewer packs, or make prompts, variables and descriptions of tools shorter"));
 }
 
 /// A character that takes six bytes as it is stored.
 #[test]
-fn what_the_agent_is_told_is_bounded_as_it_is_stored() {
+fn the_view_of_the_agent_is_bounded_as_it_is_stored() {
     let rules = |letters: usize| {
-        let mut world = Harness::from_yaml(ON_CALL);
-        world.run.spec.system_prompt = Some("\u{1}".repeat(letters));
-        let planned = world.with_admitted(|input, admitted| {
-            plan(input, admitted, &PlanSettings::default()).map(|it| it.bytes.len() <= MAX_BYTES)
+        let mut harness = Harness::from_yaml(ON_CALL);
+        harness.run.spec.system_prompt = Some("\u{1}".repeat(letters));
+        let planned = harness.with_admitted(|input, admitted| {
+            plan(input, admitted, &PlanSettings::default()).map(|plan| plan.bytes.len() <= MAX_BYTES)
         });
         match planned {
             Ok(planned) => planned.map(|_| Vec::new()).expect("it can be planned"),
-            Err(reasons) => reasons.iter().map(|it| it.rule).collect(),
+            Err(reasons) => reasons.iter().map(|reason| reason.rule).collect(),
         }
     };
     let others = "\"\"".len() + "\"Why is checkout slow?\"".len();
@@ -76,11 +76,11 @@ fn what_the_agent_is_told_is_bounded_as_it_is_stored() {
 fn the_agents_view_of_a_plan_with_odd_schemas() {
     let shell = |parameters: Value| {
         let mut plan = RunPlan::read(STORED[0]).expect("a plan");
-        let command = plan.tools.iter_mut().find(|it| it.name == EXECUTE_COMMAND);
+        let command = plan.tools.iter_mut().find(|tool| tool.name == EXECUTE_COMMAND);
         let command = command.expect("a tool that runs commands");
         command.parameters = serde_json::from_value(parameters).expect("an object");
         let offered = agent_view(&plan).tools;
-        let command = offered.into_iter().find(|it| it.name == EXECUTE_COMMAND);
+        let command = offered.into_iter().find(|tool| tool.name == EXECUTE_COMMAND);
         serde_json::to_value(command.expect("it is offered").parameters).expect("JSON")
     };
     for kept in [
@@ -156,12 +156,11 @@ fn where_models_answer() {
     ];
     for (model, expected, key) in cases {
         // A key goes over plain HTTP to a Service that a policy opens.
-        let policy = match model.contains("ollama") {
-            true => {
-                "---\nkind: SympoziumPolicy\nmetadata: {name: p, namespace: team}\n\
+        let policy = if model.contains("ollama") {
+            "---\nkind: SympoziumPolicy\nmetadata: {name: p, namespace: team}\n\
                  spec: {networkPolicy: {allowedEgress: [{host: ollama.default.svc, port: 11434}]}}\n"
-            }
-            false => "",
+        } else {
+            ""
         };
         let named = if policy.is_empty() { "" } else { ", policyRef: p" };
         let manifests = format!(
@@ -173,15 +172,16 @@ fn where_models_answer() {
             let model = &planned.plan.model;
             let endpoint = model.endpoint.as_ref().map_or_else(
                 || "in the bridge".to_owned(),
-                |it| {
-                    let scheme = if it.encrypted { "https" } else { "http" };
-                    format!("{scheme} {} {} {}", it.host, it.port, it.path)
+                |endpoint| {
+                    let scheme = if endpoint.encrypted { "https" } else { "http" };
+                    format!("{scheme} {} {} {}", endpoint.host, endpoint.port, endpoint.path)
                 },
             );
             assert_eq!(endpoint, expected);
-            let variables: Vec<_> = model.keys.iter().map(|it| it.variable.as_str()).collect();
+            let variables: Vec<_> = model.keys.iter().map(|key| key.variable.as_str()).collect();
             assert_eq!(variables, [key, "API_KEY"]);
-            let reached: Vec<_> = planned.plan.credentials.iter().filter(|it| it.name == "model").collect();
+            let reached: Vec<_> =
+                planned.plan.credentials.iter().filter(|credential| credential.name == "model").collect();
             assert_eq!(reached.len(), usize::from(model.endpoint.is_some()));
         });
     }
@@ -203,8 +203,8 @@ fn the_workspace_is_as_open_to_the_agent_as_its_tools_are() {
         );
         with_plan(&manifests, |planned| {
             let mut mounts = planned.plan.parts[0].mounts.iter();
-            let found = mounts.find(|it| it.path == paths::WORKSPACE);
-            assert_eq!(found.map(|it| it.read_only), expected, "{denied}");
+            let found = mounts.find(|mount| mount.path == paths::WORKSPACE);
+            assert_eq!(found.map(|mount| mount.read_only), expected, "{denied}");
         });
     }
 }
@@ -229,7 +229,7 @@ fn a_skill_narrows_the_tools_of_its_pack() {
         with_plan(&manifests, |planned| {
             let gate = |name: &str| {
                 let mut tools = planned.plan.tools.iter();
-                let tool = tools.find(|it| it.name == name && it.pack.as_deref() == Some("x"));
+                let tool = tools.find(|tool| tool.name == name && tool.pack.as_deref() == Some("x"));
                 serde_json::to_value(tool.expect("the tool").gate).expect("JSON")
             };
             assert_eq!([gate("execute_command"), gate("act")], gates, "{allowed}");
@@ -254,7 +254,7 @@ fn tools_of_a_skill_are_planned_without_namespaces() {
         );
         with_plan(&manifests, |planned| {
             let found = planned.plan.skills[0].allowed_tools.as_ref();
-            let found: Vec<&str> = found.expect("a list").iter().map(|it| it.as_str()).collect();
+            let found: Vec<&str> = found.expect("a list").iter().map(|found| found.as_str()).collect();
             assert_eq!(found, expected, "{allowed}");
         });
     }
@@ -306,14 +306,14 @@ fn what_is_mounted_for_the_agent_is_as_open_as_its_tools() {
         );
         with_plan(&manifests, |planned| {
             let mut mounts = planned.plan.parts[0].mounts.iter();
-            let found = mounts.find(|it| it.path == "/data");
-            assert_eq!(found.map(|it| it.read_only), expected, "{denied}");
+            let found = mounts.find(|mount| mount.path == "/data");
+            assert_eq!(found.map(|mount| mount.read_only), expected, "{denied}");
         });
     }
 }
 
 #[test]
-fn a_run_does_not_change_what_hooks_are_told() {
+fn a_run_does_not_change_the_variables_of_hooks() {
     let manifests = "kind: AgentRun\nmetadata: {name: r, namespace: team, uid: u}\n\
         spec: {agentRef: a, task: t, env: {STRICT: '0', AGENT_RUN_ID: forged, OWN: x}}\n---\n\
         kind: Agent\nmetadata: {name: a, namespace: team}\n\
@@ -321,7 +321,7 @@ fn a_run_does_not_change_what_hooks_are_told() {
     with_plan(manifests, |planned| {
         let hook = planned.plan.parts.last().expect("the hook");
         let env: Vec<_> =
-            (hook.env.iter()).map(|it| (it.name.as_str(), it.value.as_deref().unwrap_or_default())).collect();
+            (hook.env.iter()).map(|env| (env.name.as_str(), env.value.as_deref().unwrap_or_default())).collect();
         let expected = [("STRICT", "1"), ("AGENT_RUN_ID", "r"), ("INSTANCE_NAME", "a"), ("AGENT_NAMESPACE", "team")];
         assert_eq!(env, expected);
     });
@@ -339,19 +339,19 @@ fn variables_of_a_run_reach_only_who_lists_them() {
           postRun: [{name: ours, image: 'ghcr.io/o/h:1', envFromRun: [AGENT_RUN_ID]}]}}}}\n";
     with_plan(manifests, |planned| {
         let of_run = |part: &Part| -> Vec<String> {
-            let values = part.env.iter().filter_map(|it| it.value.clone());
-            values.filter(|it| it.starts_with("mark-")).collect()
+            let values = part.env.iter().filter_map(|env| env.value.clone());
+            values.filter(|value| value.starts_with("mark-")).collect()
         };
         let found: Vec<(&str, Vec<String>)> = (planned.plan.parts.iter())
             .map(|part| (part.name.0.as_str(), of_run(part)))
             .filter(|(_, values)| !values.is_empty())
             .collect();
-        let marks = |marks: &[&str]| marks.iter().map(|it| (*it).to_owned()).collect();
+        let marks = |marks: &[&str]| marks.iter().map(|mark| (*mark).to_owned()).collect();
         let expected: [(&str, Vec<String>); 2] =
             [("agent", marks(&["mark-3", "mark-1", "mark-2", "mark-4"])), ("pre-some", marks(&["mark-1", "mark-4"]))];
         assert_eq!(found, expected);
-        assert!(planned.plan.parts.iter().any(|it| it.name.0 == "skill-x"));
-        assert!(planned.plan.parts.iter().any(|it| it.name.0 == "sandbox"));
+        assert!(planned.plan.parts.iter().any(|part| part.name.0 == "skill-x"));
+        assert!(planned.plan.parts.iter().any(|part| part.name.0 == "sandbox"));
     });
 }
 
@@ -367,9 +367,9 @@ fn what_a_plan_was_made_from_has_its_uid() {
     with_plan(manifests, |planned| {
         let resolved = planned.plan.resolved.iter();
         let resolved: Vec<_> = resolved
-            .map(|it| {
-                let uid = it.uid.as_ref().map(|it| it.as_str());
-                (it.kind.as_str(), it.namespace.as_str(), it.name.as_str(), uid)
+            .map(|object| {
+                let uid = object.uid.as_ref().map(|uid| uid.as_str());
+                (object.kind.as_str(), object.namespace.as_str(), object.name.as_str(), uid)
             })
             .collect();
         let expected = [
@@ -397,8 +397,8 @@ fn the_digest_of_a_model_has_its_address() {
         let mut found = None;
         with_plan(&manifests(status), |planned| {
             let mut resolved = planned.plan.resolved.iter();
-            let model = resolved.find(|it| it.kind == "Model").expect("the model");
-            let host = planned.plan.model.endpoint.as_ref().map(|it| it.host.clone());
+            let model = resolved.find(|object| object.kind == "Model").expect("the model");
+            let host = planned.plan.model.endpoint.as_ref().map(|endpoint| endpoint.host.clone());
             found = Some((model.digest.clone(), host.expect("an address")));
         });
         found.expect("a plan")

@@ -34,7 +34,7 @@ impl Harness {
     /// The same; `None` where one does not match its kind.
     pub fn try_from_objects(objects: impl IntoIterator<Item = Value>) -> Option<Self> {
         let mut run = None;
-        let mut world = Self {
+        let mut harness = Self {
             run: AgentRun::new("", Default::default()),
             agent: None,
             instance: None,
@@ -49,26 +49,26 @@ impl Harness {
         for object in objects {
             match object["kind"].as_str() {
                 Some("AgentRun") => run = Some(read::<AgentRun>(object)?),
-                Some("Agent") => world.agent = Some(read(object)?),
-                Some("SympoziumInstance") => world.instance = Some(read(object)?),
-                Some("Model") => world.model = Some(read(object)?),
-                Some("SkillPack") => world.packs.push(read(object)?),
+                Some("Agent") => harness.agent = Some(read(object)?),
+                Some("SympoziumInstance") => harness.instance = Some(read(object)?),
+                Some("Model") => harness.model = Some(read(object)?),
+                Some("SkillPack") => harness.packs.push(read(object)?),
                 Some("SympoziumPolicy") if object["metadata"]["name"] == "floor" => {
-                    world.floor = Some(read(object)?);
+                    harness.floor = Some(read(object)?);
                 }
-                Some("SympoziumPolicy") => world.policy = Some(read(object)?),
+                Some("SympoziumPolicy") => harness.policy = Some(read(object)?),
                 other => panic!("no kind for a plan: {other:?}"),
             }
         }
-        world.run = run.expect("a run");
-        world.namespace = world.run.metadata.namespace.clone().expect("a namespace");
-        Some(world)
+        harness.run = run.expect("a run");
+        harness.namespace = harness.run.metadata.namespace.clone().expect("a namespace");
+        Some(harness)
     }
 
     /// The documents of a YAML text.
     pub fn from_yaml(text: &str) -> Self {
-        let documents = text.split("\n---\n").filter(|it| !it.trim().is_empty());
-        Self::from_objects(documents.map(|it| serde_saphyr::from_str::<Value>(it).expect("YAML")))
+        let documents = text.split("\n---\n").filter(|document| !document.trim().is_empty());
+        Self::from_objects(documents.map(|document| serde_saphyr::from_str::<Value>(document).expect("YAML")))
     }
 
     /// Calls `look` with the run as it is admitted; returns the violations when it is not.

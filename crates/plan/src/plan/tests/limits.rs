@@ -20,7 +20,7 @@ fn rows() -> Vec<String> {
     let mut row = |what: &str, value: String, constant: &str| {
         rows.push(format!("| {what} | {value} | `{constant}` |"));
     };
-    let seconds = |it: u64| format!("{it} s");
+    let seconds = |count: u64| format!("{count} s");
     row("rounds of the agent's loop", ITERATIONS.to_string(), "plan::limits::ITERATIONS");
     row("requests to the model, including retries", MODEL_REQUESTS.to_string(), "plan::limits::MODEL_REQUESTS");
     row(
@@ -115,8 +115,8 @@ fn rows() -> Vec<String> {
 
 fn bytes(bytes: u64) -> String {
     match bytes {
-        it if it % (1 << 20) == 0 => format!("{} MiB", it >> 20),
-        it => format!("{} KiB", it >> 10),
+        bytes if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
     }
 }
 
@@ -137,6 +137,6 @@ fn of_tool(limits: &ToolLimits) -> String {
 
 #[test]
 fn the_document_has_every_limit() {
-    let written: Vec<&str> = DOCUMENT.lines().filter(|it| it.starts_with("| ") && it.ends_with("` |")).collect();
+    let written: Vec<&str> = DOCUMENT.lines().filter(|line| line.starts_with("| ") && line.ends_with("` |")).collect();
     assert_eq!(written.join("\n"), rows().join("\n"));
 }

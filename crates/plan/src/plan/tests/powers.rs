@@ -39,7 +39,7 @@ pub fn secrets_of<'p>(plan: &'p RunPlan, part: &'p Part) -> BTreeSet<&'p str> {
         match &plan.volume(&mount.volume).expect("a volume").source {
             VolumeSource::Secret { secret } => drop(secrets.insert(secret.as_str())),
             VolumeSource::Declared { volume } => {
-                secrets.extend(volume.secrets().iter().filter_map(|it| it.name));
+                secrets.extend(volume.secrets().iter().filter_map(|secret| secret.name));
             }
             _ => {}
         }
@@ -63,7 +63,7 @@ impl<'p> Powers<'p, '_> {
 
     fn sidecar(&self, pack: &str) -> Option<&'p Sidecar> {
         let mut packs = self.admitted.packs.iter();
-        packs.find(|it| it.name == pack)?.sidecar()
+        packs.find(|candidate| candidate.name == pack)?.sidecar()
     }
 
     fn sidecar_of(&self, part: &Part) -> Option<&'p Sidecar> {
@@ -87,21 +87,21 @@ impl<'p> Powers<'p, '_> {
             };
             assert_eq!(identity.namespace_rules, own);
             assert_eq!(identity.cluster_rules, cluster);
-            let own_rules = own.iter().map(|it| (it, Scope::Namespace));
-            for (rule, scope) in own_rules.chain(cluster.iter().map(|it| (it, Scope::Cluster))) {
+            let own_rules = own.iter().map(|rule| (rule, Scope::Namespace));
+            for (rule, scope) in own_rules.chain(cluster.iter().map(|rule| (rule, Scope::Cluster))) {
                 for (_, right) in crate::rbac::escalations(&Rule::from(rule)) {
                     assert!(self.admitted.policy.grants.excepts(&right, scope), "{right}");
                 }
             }
             for (rules, scope) in [(&own, Scope::Namespace), (&cluster, Scope::Cluster)] {
-                let rights = rules.iter().flat_map(|it| unlisted_rules(&Rule::from(it), scope));
+                let rights = rules.iter().flat_map(|rule| unlisted_rules(&Rule::from(rule), scope));
                 for right in rights {
                     let grants = &self.admitted.policy.grants;
                     assert!(grants.consents_to(&right, scope), "{right}");
                 }
             }
             let parts = self.plan.parts.iter();
-            let holders: Vec<_> = parts.filter(|it| it.identity.as_ref() == Some(&identity.name)).collect();
+            let holders: Vec<_> = parts.filter(|part| part.identity.as_ref() == Some(&identity.name)).collect();
             assert!(!holders.is_empty());
             for holder in holders {
                 assert_eq!(holder.role.pack(), identity.pack.as_deref());
@@ -117,7 +117,11 @@ impl<'p> Powers<'p, '_> {
             assert!(!reach.public || policy.egress.public);
             if credential.name == "model" {
                 assert!(!reach.public);
-                let hosts: Vec<_> = reach.destinations.iter().map(|it| (it.host.as_str(), it.port)).collect();
+                let hosts: Vec<_> = reach
+                    .destinations
+                    .iter()
+                    .map(|destination| (destination.host.as_str(), destination.port))
+                    .collect();
                 assert_eq!(hosts, [self.model_address()]);
                 continue;
             }
@@ -134,14 +138,16 @@ impl<'p> Powers<'p, '_> {
         let planned = self.plan.model.endpoint.as_ref().expect("an address");
         if model.model_ref.is_some() {
             let served = self.input.models.own.expect("a Model");
-            let known = served.status.as_ref().and_then(|it| it.endpoint.as_ref());
+            let known = served.status.as_ref().and_then(|status| status.endpoint.as_ref());
             let policy = &self.admitted.policy;
             match known {
                 Some(url) => {
                     let asked = Endpoint::parse(url).expect("an address");
                     assert_eq!(planned.host, asked.host.to_string());
                     assert!(policy.egress.allows(&asked.host, asked.port));
-                    assert!(policy.model_endpoints.allows(|it| it.allows(&asked.host, asked.port)));
+                    assert!(
+                        policy.model_endpoints.allows(|model_endpoint| model_endpoint.allows(&asked.host, asked.port))
+                    );
                 }
                 None => {
                     let namespace = self.input.namespace;
@@ -152,7 +158,12 @@ impl<'p> Powers<'p, '_> {
         } else if let Some(url) = &model.base_url {
             let asked = Endpoint::parse(url).expect("an address");
             assert_eq!((planned.host.clone(), planned.port), (asked.host.to_string(), asked.port));
-            assert!(self.admitted.policy.model_endpoints.allows(|it| it.allows(&asked.host, asked.port)));
+            assert!(
+                self.admitted
+                    .policy
+                    .model_endpoints
+                    .allows(|model_endpoint| model_endpoint.allows(&asked.host, asked.port))
+            );
         } else {
             assert_eq!(
                 Provider::find(&model.provider).endpoint,
@@ -170,13 +181,13 @@ impl<'p> Powers<'p, '_> {
     fn tools(&self) {
         for tool in &self.plan.tools {
             let mut decisions = self.admitted.tools.iter();
-            let decision = decisions.find(|it| it.name == tool.name && it.pack == tool.pack);
+            let decision = decisions.find(|decision| decision.name == tool.name && decision.pack == tool.pack);
             let allowed = decision.map_or_else(
                 || {
                     assert_eq!(tool.name, LOAD_SKILL);
                     Gate::Allow
                 },
-                |it| it.action,
+                |decision| decision.action,
             );
             let gate = allowed;
             assert!(tool.gate <= gate, "{} is {:?}, and {gate:?} was decided", tool.name, tool.gate);
@@ -186,19 +197,20 @@ impl<'p> Powers<'p, '_> {
     /// Each part reads the Secrets that were admitted for it, and only the bridge those of the model.
     fn secrets(&self) {
         let model = &self.plan.model;
-        let of_model: BTreeSet<&str> = (model.keys.iter().map(|it| it.secret.as_str()))
-            .chain(model.headers_secret.iter().map(|it| it.as_str()))
+        let of_model: BTreeSet<&str> = (model.keys.iter().map(|key| key.secret.as_str()))
+            .chain(model.headers_secret.iter().map(|headers_secret| headers_secret.as_str()))
             .collect();
         for part in &self.plan.parts {
             let seen = secrets_of(self.plan, part);
             let admitted: BTreeSet<&str> = match (&part.role, self.sidecar_of(part)) {
                 (Role::Bridge, _) => of_model.clone(),
                 (_, Some(sidecar)) => {
-                    let mounted = |name: &str| sidecar.volume_mounts.iter().any(|it| it.name == name);
-                    let volumes = sidecar.volumes.iter().filter(|it| mounted(it.name.as_str()));
-                    (sidecar.secret_ref.iter().map(|it| it.as_str()))
+                    let mounted =
+                        |name: &str| sidecar.volume_mounts.iter().any(|volume_mount| volume_mount.name == name);
+                    let volumes = sidecar.volumes.iter().filter(|volume| mounted(volume.name.as_str()));
+                    (sidecar.secret_ref.iter().map(|secret_ref| secret_ref.as_str()))
                         .chain(sidecar.env.iter().filter_map(secret_of))
-                        .chain(volumes.flat_map(|it| it.secrets()).filter_map(|it| it.name))
+                        .chain(volumes.flat_map(|volume| volume.secrets()).filter_map(|secret| secret.name))
                         .collect()
                 }
                 _ => BTreeSet::new(),
@@ -213,15 +225,16 @@ impl<'p> Powers<'p, '_> {
         let host = &self.admitted.policy.host_access;
         for part in &self.plan.parts {
             let sidecar = self.sidecar_of(part);
-            let asked = sidecar.and_then(|it| it.host_access.clone()).filter(|it| it.enabled);
+            let asked =
+                sidecar.and_then(|sidecar| sidecar.host_access.clone()).filter(|host_access| host_access.enabled);
             assert_eq!(part.host_access, asked);
             let mut packs = self.admitted.packs.iter();
-            let found = packs.find(|it| Some(it.name.as_str()) == part.role.pack());
-            let is_given = found.is_some_and(|it| {
+            let found = packs.find(|pack| Some(pack.name.as_str()) == part.role.pack());
+            let is_given = found.is_some_and(|pack| {
                 host.includes_pack(PackId {
-                    namespace: &it.namespace,
-                    name: it.name.as_str(),
-                    is_system: it.namespace == self.input.settings.system_namespace,
+                    namespace: &pack.namespace,
+                    name: pack.name.as_str(),
+                    is_system: pack.namespace == self.input.settings.system_namespace,
                 })
             });
             if let Some(access) = &part.host_access {
@@ -234,10 +247,10 @@ impl<'p> Powers<'p, '_> {
             for mount in &part.mounts {
                 let path = match &self.plan.volume(&mount.volume).expect("a volume").source {
                     VolumeSource::Host { path } => {
-                        let mut asked = asked.iter().flat_map(|it| &it.mounts);
-                        assert!(asked.any(|it| it.host_path == *path
-                            && it.mount_path == mount.path
-                            && it.read_only == mount.read_only));
+                        let mut asked = asked.iter().flat_map(|mount| &mount.mounts);
+                        assert!(asked.any(|asked| asked.host_path == *path
+                            && asked.mount_path == mount.path
+                            && asked.read_only == mount.read_only));
                         path.as_str()
                     }
                     VolumeSource::Declared { volume } => {
@@ -287,7 +300,7 @@ impl<'p> Powers<'p, '_> {
         let (planned, policy) = (&self.plan.subagents, &self.admitted.policy);
         let bounds = subagent_bounds(policy, self.input.agents.spec());
         let parent = self.admitted.run.spec.parent.as_ref();
-        let above = parent.map_or(0, |it| u32::try_from(it.spawn_depth).expect("a depth"));
+        let above = parent.map_or(0, |parent| u32::try_from(parent.spawn_depth).expect("a depth"));
         assert_eq!(planned.levels + above, bounds.depth);
         assert!(policy.max_depth.is_none_or(|most| planned.levels + above <= most));
         assert!(policy.max_concurrent.is_none_or(|most| planned.concurrent <= most));

@@ -31,7 +31,7 @@ fn each_plan(
 /// Whether a part reads a Secret or a token.
 fn holds_credential(plan: &RunPlan, part: &Part) -> bool {
     part.mounts.iter().any(|mount| {
-        let source = plan.volume(&mount.volume).map(|it| &it.source);
+        let source = plan.volume(&mount.volume).map(|volume| &volume.source);
         match source.expect("the volume is there") {
             VolumeSource::Secret { .. } | VolumeSource::Token { .. } => true,
             VolumeSource::Declared { volume } => volume.holds_credential(),
@@ -75,7 +75,7 @@ fn generated_runs_have_every_kind_of_power() {
             }
             note("headers in a Secret", plan.model.headers_secret.is_some());
             note("a script", plan.model.script.is_some());
-            let host = plan.model.endpoint.as_ref().map(|it| it.host.as_str()).unwrap_or_default();
+            let host = plan.model.endpoint.as_ref().map(|endpoint| endpoint.host.as_str()).unwrap_or_default();
             note("a model at an address", host == "llm.example.com");
             note("a model in the cluster", host.ends_with(".svc"));
             note("secrets to pull with", !plan.placement.image_pull_secrets.is_empty());
@@ -135,20 +135,20 @@ proptest! {
             let agent = &plan.parts[0];
             prop_assert_eq!(&agent.role, &Role::Agent);
             prop_assert!(!holds_credential(plan, agent));
-            prop_assert!(agent.env.iter().all(|it| it.value_from.is_none()));
+            prop_assert!(agent.env.iter().all(|env| env.value_from.is_none()));
             prop_assert!(agent.identity.is_none() && agent.host_access.is_none());
-            prop_assert!(plan.credentials.iter().all(|it| it.part != agent.name));
-            prop_assert!(agent.mounts.iter().all(|it| !overlap(it.path.as_str(), paths::IPC)));
+            prop_assert!(plan.credentials.iter().all(|credential| credential.part != agent.name));
+            prop_assert!(agent.mounts.iter().all(|mount| !overlap(mount.path.as_str(), paths::IPC)));
             // Its view of the plan has no address, no Secret and no denied tool.
             let view = serde_json::to_string(&agent_view(plan)).expect("JSON");
-            let pulled = plan.placement.image_pull_secrets.iter().map(|it| it.name.as_str());
-            let seen = plan.parts.iter().flat_map(|it| secrets_of(plan, it));
-            let address = plan.model.endpoint.iter().map(|it| it.host.as_str());
+            let pulled = plan.placement.image_pull_secrets.iter().map(|image_pull_secret| image_pull_secret.name.as_str());
+            let seen = plan.parts.iter().flat_map(|part| secrets_of(plan, part));
+            let address = plan.model.endpoint.iter().map(|endpoint| endpoint.host.as_str());
             for hidden in seen.chain(pulled).chain(address) {
                 prop_assert!(!view.contains(hidden), "{} is told to the agent", hidden);
             }
-            let denied = plan.tools.iter().filter(|it| it.gate == Gate::Deny);
-            for tool in denied.filter(|it| plan.tools.iter().all(|other| other.name != it.name || other.gate == Gate::Deny)) {
+            let denied = plan.tools.iter().filter(|tool| tool.gate == Gate::Deny);
+            for tool in denied.filter(|tool| plan.tools.iter().all(|other| other.name != tool.name || other.gate == Gate::Deny)) {
                 let name = format!("\"name\":\"{}\"", tool.name);
                 prop_assert!(!view.contains(&name), "{} is offered", tool.name);
             }
@@ -172,13 +172,13 @@ proptest! {
     fn every_volume_has_one_owner_and_every_mount_a_place(seed: u64) {
         each_plan(seed, |planned, _| {
             let plan = &planned.plan;
-            let names: BTreeSet<_> = plan.volumes.iter().map(|it| &it.name).collect();
+            let names: BTreeSet<_> = plan.volumes.iter().map(|volume| &volume.name).collect();
             prop_assert_eq!(names.len(), plan.volumes.len());
-            let parts: BTreeSet<_> = plan.parts.iter().map(|it| &it.name).collect();
+            let parts: BTreeSet<_> = plan.parts.iter().map(|part| &part.name).collect();
             prop_assert_eq!(parts.len(), plan.parts.len());
             for volume in &plan.volumes {
                 prop_assert_eq!(sympozium_api::names::LabelName::new(volume.name.0.clone()).check(), Ok(()));
-                let by: Vec<&Role> = plan.parts_mounting(&volume.name).map(|it| &it.role).collect();
+                let by: Vec<&Role> = plan.parts_mounting(&volume.name).map(|part| &part.role).collect();
                 prop_assert!(!by.is_empty(), "{} is mounted by no part", volume.name);
                 match volume.name.0.as_str() {
                     "workspace" => prop_assert!(!by.contains(&&Role::Bridge)),
@@ -193,7 +193,7 @@ proptest! {
             }
             for part in &plan.parts {
                 prop_assert_eq!(sympozium_api::names::LabelName::new(part.name.0.clone()).check(), Ok(()));
-                let places: Vec<&str> = part.mounts.iter().map(|it| it.path.as_str()).collect();
+                let places: Vec<&str> = part.mounts.iter().map(|mount| mount.path.as_str()).collect();
                 for own in [paths::TMP, paths::SHM] {
                     prop_assert!(places.contains(&own));
                 }
@@ -202,7 +202,7 @@ proptest! {
                         prop_assert!(!overlap(one, other), "{}: {one} and {other}", part.name);
                     }
                 }
-                let variables: BTreeSet<_> = part.env.iter().map(|it| &it.name).collect();
+                let variables: BTreeSet<_> = part.env.iter().map(|env| &env.name).collect();
                 prop_assert_eq!(variables.len(), part.env.len());
             }
             Ok(())

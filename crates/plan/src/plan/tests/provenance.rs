@@ -29,17 +29,17 @@ use walk::trace;
 
 /// The plan of generated objects as JSON; `None` when the run is denied.
 fn plan_value(objects: &[Value]) -> Option<Value> {
-    let world = Harness::try_from_objects(objects.to_vec())?;
-    decide(&world).ok()
+    let harness = Harness::try_from_objects(objects.to_vec())?;
+    decide(&harness).ok()
 }
 
 /// The plan, or the rules that deny the run.
-fn decide(world: &Harness) -> Result<Value, BTreeSet<&'static str>> {
-    let planned = world.with_admitted(|input, admitted| {
+fn decide(harness: &Harness) -> Result<Value, BTreeSet<&'static str>> {
+    let planned = harness.with_admitted(|input, admitted| {
         let planned = plan(input, admitted, &PlanSettings::default()).expect("a plan");
         serde_json::from_slice(&planned.bytes).expect("JSON")
     });
-    planned.map_err(|reasons| reasons.iter().map(|it| it.rule).collect())
+    planned.map_err(|reasons| reasons.iter().map(|reason| reason.rule).collect())
 }
 
 proptest! {
@@ -96,16 +96,16 @@ const DENIED_RUNS: usize = 3;
 /// the walk, which has tables of its own, does not trace the plan.
 #[test]
 fn what_a_rule_denies_is_in_no_plan() {
-    let keep = |seed: u64| Some(keeping_rules(seed)).filter(|it| plan_value(it).is_some());
+    let keep = |seed: u64| Some(keeping_rules(seed)).filter(|objects| plan_value(objects).is_some());
     let runs: Vec<Vec<Value>> = (0..TRIED_RUNS).filter_map(keep).collect();
     let mut unproven = Vec::new();
     for violation in violations() {
         let (rule, what) = (violation.rule, violation.what);
         let mut others = BTreeSet::new();
         let (mut denied, mut noticed) = (0, 0);
-        for objects in runs.iter().filter_map(|it| violation.apply(it.clone())) {
-            let world = Harness::try_from_objects(objects.clone()).expect("objects of their kinds");
-            match decide(&world) {
+        for objects in runs.iter().filter_map(|run| violation.apply(run.clone())) {
+            let harness = Harness::try_from_objects(objects.clone()).expect("objects of their kinds");
+            match decide(&harness) {
                 Ok(plan) => {
                     let traced = trace(&plan, &objects);
                     assert!(traced.is_ok(), "{rule}: {what} is planned: {:?}", traced.err());
@@ -116,7 +116,7 @@ fn what_a_rule_denies_is_in_no_plan() {
                     let own = BTreeSet::from([rule, "rbac-author"]);
                     if rules.contains(rule) && rules.is_subset(&own) {
                         denied += 1;
-                        let plan = without_rules(&rules, || decide(&world));
+                        let plan = without_rules(&rules, || decide(&harness));
                         noticed += usize::from(plan.is_ok_and(|plan| trace(&plan, &objects).is_err()));
                     }
                     others.extend(rules);
@@ -153,17 +153,18 @@ fn a_part_of_a_policy_that_is_not_read_is_noticed() {
     ];
     // Most generated runs comply with their policies: those with a violation are what a section denies.
     let kept: Vec<Vec<Value>> = (0..6).map(keeping_rules).collect();
-    let violated = violations().flat_map(|it| kept.iter().filter_map(|objects| it.apply(objects.clone())));
+    let violated =
+        violations().flat_map(|violation| kept.iter().filter_map(|objects| violation.apply(objects.clone())));
     let runs: Vec<Vec<Value>> = violated.chain((0..TRIED_RUNS).map(generated)).collect();
     for part in parts {
         let (parent, field) = part.rsplit_once('/').expect("a path");
         for is_floor in [true, false] {
             let is_noticed = runs.iter().any(|objects| {
                 let mut less = objects.clone();
-                let policy = less
-                    .iter_mut()
-                    .find(|it| it["kind"] == "SympoziumPolicy" && (it["metadata"]["name"] == "floor") == is_floor);
-                let parent = policy.and_then(|it| it.pointer_mut(parent)?.as_object_mut());
+                let policy = less.iter_mut().find(|object| {
+                    object["kind"] == "SympoziumPolicy" && (object["metadata"]["name"] == "floor") == is_floor
+                });
+                let parent = policy.and_then(|policy| policy.pointer_mut(parent)?.as_object_mut());
                 parent.is_some_and(|parent| parent.remove(field).is_some())
                     && plan_value(&less).is_some_and(|plan| trace(&plan, objects).is_err())
             });
@@ -188,12 +189,10 @@ fn everything_is_tried() {
         }
         for (object, pointer) in trace(&plan, &objects).expect("it is traced") {
             let object = &objects[object];
-            let kind = match object["metadata"]["name"] == "floor" {
-                true => "floor",
-                false => object["kind"].as_str().expect("a kind"),
-            };
+            let kind =
+                if object["metadata"]["name"] == "floor" { "floor" } else { object["kind"].as_str().expect("a kind") };
             let name = |word: &str| word.parse::<u32>().is_err();
-            let words: Vec<&str> = pointer.split('/').filter(|it| name(it)).collect();
+            let words: Vec<&str> = pointer.split('/').filter(|word| name(word)).collect();
             fields.insert(format!("{kind}{}", words.join("/")));
         }
     }
@@ -259,6 +258,6 @@ fn everything_is_tried() {
         "floor/spec/rbacPolicy/exceptions",
         "floor/spec/sandboxPolicy/allowHostMounts",
     ];
-    let missing: Vec<_> = needed.iter().filter(|it| !fields.contains(**it)).collect();
+    let missing: Vec<_> = needed.iter().filter(|field| !fields.contains(**field)).collect();
     assert_eq!(missing, Vec::<&&str>::new(), "of {fields:#?}");
 }

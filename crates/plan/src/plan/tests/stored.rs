@@ -36,7 +36,7 @@ fn plans_of_an_earlier_release_are_read() {
 /// A field or a variant that is in no stored plan could be renamed without a failing test.
 #[test]
 fn the_stored_plans_have_every_field_and_every_variant() {
-    let stored: Vec<Value> = STORED.iter().map(|it| serde_json::from_slice(it).expect("JSON")).collect();
+    let stored: Vec<Value> = STORED.iter().map(|stored| serde_json::from_slice(stored).expect("JSON")).collect();
     let structs = [
         ("", fields::<RunPlan>()),
         ("run", fields::<RunIdentity>()),
@@ -74,8 +74,8 @@ fn the_stored_plans_have_every_field_and_every_variant() {
     ];
     for (place, expected) in structs {
         let found = at(&stored, place);
-        let found = found.iter().filter_map(|it| it.as_object());
-        let found: BTreeSet<String> = found.flat_map(|it| it.keys().cloned()).collect();
+        let found = found.iter().filter_map(|value| value.as_object());
+        let found: BTreeSet<String> = found.flat_map(|key| key.keys().cloned()).collect();
         assert_eq!(found, expected, "fields of `{place}`");
     }
     let enums = [
@@ -96,7 +96,7 @@ fn the_stored_plans_have_every_field_and_every_variant() {
     ];
     for (place, expected) in enums {
         let found = at(&stored, place);
-        let found = found.iter().filter_map(|it| it.as_str());
+        let found = found.iter().filter_map(|value| value.as_str());
         let found: BTreeSet<String> = found.map(str::to_owned).collect();
         assert_eq!(found, expected, "variants of `{place}`");
     }
@@ -105,17 +105,17 @@ fn the_stored_plans_have_every_field_and_every_variant() {
 /// Every value at a path, with `*` for each member of a list.
 fn at<'v>(values: &'v [Value], place: &str) -> Vec<&'v Value> {
     let mut found: Vec<&Value> = values.iter().collect();
-    for step in place.split('/').filter(|it| !it.is_empty()) {
+    for step in place.split('/').filter(|part| !part.is_empty()) {
         found = match step {
-            "*" => found.iter().filter_map(|it| it.as_array()).flatten().collect(),
-            key => found.iter().filter_map(|it| it.get(key)).collect(),
+            "*" => found.iter().filter_map(|value| value.as_array()).flatten().collect(),
+            key => found.iter().filter_map(|value| value.get(key)).collect(),
         };
     }
     found
 }
 
 fn names(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|it| (*it).to_owned()).collect()
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// The fields of a type, as it requests them from a deserialiser.

@@ -2,7 +2,7 @@ use super::*;
 
 fn rule(groups: &str, resources: &str, verbs: &str) -> Rule {
     let words = |list: &str| {
-        let words = list.split(',').filter(|it| !it.is_empty());
+        let words = list.split(',').filter(|word| !word.is_empty());
         let core = |word: &str| match word {
             "core" => String::new(),
             _ => word.to_owned(),
@@ -13,11 +13,14 @@ fn rule(groups: &str, resources: &str, verbs: &str) -> Rule {
 }
 
 fn consequences_of(rule: &Rule, scope: Scope) -> Vec<String> {
-    implications(rule, scope).into_iter().map(|it| format!("{}: {}", it.rights.join("; "), it.consequence)).collect()
+    implications(rule, scope)
+        .into_iter()
+        .map(|implication| format!("{}: {}", implication.rights.join("; "), implication.consequence))
+        .collect()
 }
 
 #[test]
-fn consequences_are_told_in_plain_words() {
+fn consequences_are_in_plain_words() {
     for (groups, resources, verbs, expected) in [
         (
             "apps",
@@ -129,27 +132,27 @@ fn in_the_whole_cluster_reading_reaches_every_team() {
 }
 
 #[test]
-fn names_narrow_what_is_said() {
+fn names_narrow_the_consequences() {
     let asked = Rule { resource_names: vec!["one".to_owned()], ..rule("core", "secrets", "get") };
     assert_eq!(consequences_of(&asked, Scope::Namespace), ["get secrets: can read a named Secret of the namespace"]);
 }
 
 #[test]
-fn a_wildcard_is_told_by_what_it_stands_for() {
+fn a_wildcard_has_the_consequences_of_what_it_covers() {
     let all: Vec<_> = implications(&rule("*", "*", "*"), Scope::Cluster);
-    let says = |text: &str| all.iter().any(|it| it.consequence.contains(text));
+    let says = |text: &str| all.iter().any(|implication| implication.consequence.contains(text));
     for text in [
         "installed later",
         "any Secret of every namespace",
         "run commands in any pod",
-        "hand its rights to anybody",
+        "give its rights to any user",
         "write any right into a role",
         "stop workloads",
     ] {
         assert!(says(text), "{text}: {all:#?}");
     }
     let reading: Vec<_> = implications(&rule("core", "*", "get"), Scope::Namespace);
-    let reading: Vec<_> = reading.iter().map(|it| it.consequence.as_str()).collect();
+    let reading: Vec<_> = reading.iter().map(|implication| implication.consequence.as_str()).collect();
     assert_eq!(
         reading,
         ["also holds for whatever is installed later, in kinds and in verbs", "can read any Secret of the namespace"]
@@ -214,8 +217,8 @@ fn every_refused_right_has_a_consequence() {
                     if !escalations(&asked).is_empty() {
                         assert!(!found.is_empty(), "{asked}");
                     }
-                    for it in found {
-                        assert!(!it.consequence.contains(['{', '}']), "{}", it.consequence);
+                    for implication in found {
+                        assert!(!implication.consequence.contains(['{', '}']), "{}", implication.consequence);
                     }
                 }
             }
@@ -235,7 +238,8 @@ fn writes_that_are_not_known_may_lead_to_anything() {
         ("", "inventions", "invent"),
     ] {
         let rule = single_rule(&Rule::default(), (group, resource, verb));
-        let weights: Vec<Weight> = implications(&rule, Scope::Namespace).into_iter().map(|it| it.weight).collect();
+        let weights: Vec<Weight> =
+            implications(&rule, Scope::Namespace).into_iter().map(|implication| implication.weight).collect();
         assert_eq!(weights, [Weight::MoreRights], "{verb} {resource}");
     }
     for (group, resource, verb, weight) in [
@@ -247,6 +251,6 @@ fn writes_that_are_not_known_may_lead_to_anything() {
     ] {
         let rule = single_rule(&Rule::default(), (group, resource, verb));
         let found = implications(&rule, Scope::Namespace);
-        assert!(found.iter().any(|it| it.weight == weight), "{verb} {resource}: {found:?}");
+        assert!(found.iter().any(|implication| implication.weight == weight), "{verb} {resource}: {found:?}");
     }
 }

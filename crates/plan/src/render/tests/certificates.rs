@@ -12,15 +12,15 @@ const FLAG: &str = "--certificates=/run/sympozium/certificates.pem";
 /// Containers with the flag, and parts whose Secret has the key.
 fn recipients(rendered: &Rendered) -> (Vec<String>, Vec<String>) {
     let flagged = |(spec, _): (PodSpec, _)| {
-        let has_flag = |it: &&Container| it.args.iter().flatten().any(|arg| arg == FLAG);
+        let has_flag = |container: &&Container| container.args.iter().flatten().any(|arg| arg == FLAG);
         let found = containers(&spec).filter(has_flag);
-        found.map(|it| it.name.clone()).collect::<Vec<_>>()
+        found.map(|container| container.name.clone()).collect::<Vec<_>>()
     };
     let keyed = rendered.pending_secrets.iter().filter_map(|skeleton| {
         let SecretPurpose::Input { part } = &skeleton.purpose else {
             return None;
         };
-        let has_key = skeleton.keys.iter().any(|it| it == key::CERTIFICATES);
+        let has_key = skeleton.keys.iter().any(|name| name == key::CERTIFICATES);
         has_key.then(|| part.0.clone())
     });
     (pods(rendered).flat_map(flagged).collect(), keyed.collect())
@@ -39,7 +39,7 @@ fn certificates_reach_the_bridge_only_where_the_operator_has_set_some() {
     // CAs belong to the installation, not to the plan of a run.
     assert_eq!(same_plan, plan);
     let mut parts = plan.parts.iter();
-    let bridge = parts.find(|it| it.role == Role::Bridge).expect("a bridge");
+    let bridge = parts.find(|part| part.role == Role::Bridge).expect("a bridge");
     let bridge = vec![bridge.name.0.clone()];
     assert_eq!(recipients(&trusting), (bridge.clone(), bridge));
     // The controller fills the Secret; no rendered object has the text.
@@ -47,7 +47,7 @@ fn certificates_reach_the_bridge_only_where_the_operator_has_set_some() {
     // Nothing else differs.
     let others = |rendered: &Rendered| -> Vec<Object> {
         let objects = rendered.objects.iter().map(|item| item.object.clone());
-        objects.filter(|it| it.pod_template().is_none()).collect()
+        objects.filter(|object| object.pod_template().is_none()).collect()
     };
     assert_eq!(others(&trusting), others(&plain));
 }

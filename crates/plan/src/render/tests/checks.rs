@@ -30,16 +30,16 @@ pub fn volumes(spec: &PodSpec) -> impl Iterator<Item = &Volume> {
 
 pub fn is_label_value(value: &str) -> bool {
     let inner = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    let ends = |letter: Option<char>| letter.is_some_and(|it| it.is_ascii_alphanumeric());
+    let ends = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
     value.len() <= 63 && value.chars().all(inner) && ends(value.chars().next()) && ends(value.chars().last())
 }
 
 /// The security context of the pod, which only the access to the node of its parts loosens.
 pub fn check_pod_confined(plan: &RunPlan, spec: &PodSpec) {
-    let in_pod = |part: &&Part| containers(spec).any(|it| it.name == part.name.0);
-    let access = || plan.parts.iter().filter(in_pod).filter_map(|it| it.host_access.as_ref());
-    let network = access().any(|it| it.host_network);
-    let processes = access().any(|it| it.host_pid);
+    let in_pod = |part: &&Part| containers(spec).any(|container| container.name == part.name.0);
+    let access = || plan.parts.iter().filter(in_pod).filter_map(|part| part.host_access.as_ref());
+    let network = access().any(|access| access.host_network);
+    let processes = access().any(|access| access.host_pid);
     assert_eq!(spec.automount_service_account_token, Some(false));
     assert_eq!(spec.enable_service_links, Some(false));
     assert_eq!(spec.share_process_namespace, Some(false));
@@ -49,8 +49,10 @@ pub fn check_pod_confined(plan: &RunPlan, spec: &PodSpec) {
         (spec.host_network, spec.host_pid, spec.host_ipc),
         (network.then_some(true), processes.then_some(true), None)
     );
-    assert!(spec.service_account_name.as_ref().is_some_and(|it| it.ends_with("-pod")));
-    assert!(spec.termination_grace_period_seconds.is_some_and(|it| it <= 30));
+    assert!(
+        spec.service_account_name.as_ref().is_some_and(|service_account_name| service_account_name.ends_with("-pod"))
+    );
+    assert!(spec.termination_grace_period_seconds.is_some_and(|seconds| seconds <= 30));
     let security = spec.security_context.clone().unwrap_or_default();
     assert_eq!((security.run_as_non_root, security.run_as_user), (Some(true), Some(1000)));
     assert_eq!((security.run_as_group, security.fs_group), (Some(1000), Some(1000)));
@@ -66,9 +68,9 @@ fn same_filter(plan: &RunPlan, made: Option<&SeccompProfile>) {
 pub fn check_container_confined(plan: &RunPlan, container: &Container) {
     let name = &container.name;
     let part = plan.parts.iter().find(|part| part.name.0 == *name);
-    let access = part.and_then(|it| it.host_access.clone());
-    let root = access.as_ref().is_some_and(|it| it.run_as_root);
-    let privileged = access.is_some_and(|it| it.privileged);
+    let access = part.and_then(|part| part.host_access.clone());
+    let root = access.as_ref().is_some_and(|access| access.run_as_root);
+    let privileged = access.is_some_and(|access| access.privileged);
     let security = container.security_context.clone().unwrap_or_default();
     assert_eq!(
         (security.run_as_non_root, security.run_as_user),
@@ -102,22 +104,22 @@ pub fn check_container_confined(plan: &RunPlan, container: &Container) {
 }
 
 pub fn same_mounts(part: &Part, container: &Container) {
-    type Seen<'s> = (&'s str, &'s str, bool, Option<&'s str>);
-    let mut planned: Vec<Seen<'_>> = part
+    type MountFields<'s> = (&'s str, &'s str, bool, Option<&'s str>);
+    let mut planned: Vec<MountFields<'_>> = part
         .mounts
         .iter()
-        .map(|it| {
-            let sub_path = it.sub_path.as_deref();
-            (it.volume.0.as_str(), it.path.as_str(), it.read_only, sub_path)
+        .map(|mount| {
+            let sub_path = mount.sub_path.as_deref();
+            (mount.volume.0.as_str(), mount.path.as_str(), mount.read_only, sub_path)
         })
         .collect();
     if matches!(part.start, Start::Injected { .. }) {
         planned.push(("executor", "/opt/sympozium/bin", true, None));
     }
     let mounts = container.volume_mounts.iter().flatten();
-    let mounts = mounts.map(|it| {
-        let read_only = it.read_only == Some(true);
-        (it.name.as_str(), it.mount_path.as_str(), read_only, it.sub_path.as_deref())
+    let mounts = mounts.map(|mount| {
+        let read_only = mount.read_only == Some(true);
+        (mount.name.as_str(), mount.mount_path.as_str(), read_only, mount.sub_path.as_deref())
     });
     assert_eq!(mounts.collect::<Vec<_>>(), planned, "{}", part.name);
 }
@@ -152,9 +154,9 @@ pub fn same_start(plan: &RunPlan, rendered: &Rendered, part: &Part, container: &
 /// Every option of the executor, from the plan: nothing is left to the image.
 fn executor(plan: &RunPlan, part: &Part) -> Vec<String> {
     let isolation = &plan.isolation;
-    let floor: Vec<&str> = isolation.floor.iter().map(|it| it.as_str()).collect();
+    let floor: Vec<&str> = isolation.floor.iter().map(|floor| floor.as_str()).collect();
     let floor = if floor.is_empty() { "none".to_owned() } else { floor.join(",") };
-    let gvisor = isolation.kernel.as_ref().is_some_and(|it| it.gvisor);
+    let gvisor = isolation.kernel.as_ref().is_some_and(|kernel| kernel.gvisor);
     let mut args = vec![
         "ipc".to_owned(),
         "--injected".to_owned(),
@@ -175,14 +177,14 @@ fn executor(plan: &RunPlan, part: &Part) -> Vec<String> {
         "--log-format=json",
     ];
     args.extend(fixed.map(str::to_owned));
-    let writable = part.mounts.iter().filter(|it| !it.read_only);
-    let writable = writable.filter(|it| it.path.as_str() != "/ipc");
-    args.extend(writable.map(|it| format!("--writable={}", it.path.as_str().replace('$', "$$"))));
+    let writable = part.mounts.iter().filter(|mount| !mount.read_only);
+    let writable = writable.filter(|mount| mount.path.as_str() != "/ipc");
+    args.extend(writable.map(|mount| format!("--writable={}", mount.path.as_str().replace('$', "$$"))));
     args
 }
 
 fn platform(plan: &RunPlan) -> String {
-    let other_kernel = (plan.isolation.kernel.as_ref()).is_some_and(|it| !it.gvisor);
+    let other_kernel = (plan.isolation.kernel.as_ref()).is_some_and(|kernel| !kernel.gvisor);
     let kernel = if other_kernel { ",kernel" } else { "" };
     format!("--platform-holds=filesystem,network,memory,cpu{kernel}")
 }
@@ -194,8 +196,8 @@ pub fn same_variables(plan: &RunPlan, part: &Part, container: &Container) {
     let made = serde_json::to_value(&container.env).expect("variables");
     let made = made.as_array().cloned().unwrap_or_default();
     assert_eq!(made[..planned.len()], planned[..], "{}", part.name);
-    let more: Vec<&str> = made[planned.len()..].iter().filter_map(|it| it["name"].as_str()).collect();
-    let reaches = part.role != Role::Bridge && plan.credentials.iter().any(|it| it.part == part.name);
+    let more: Vec<&str> = made[planned.len()..].iter().filter_map(|variable| variable["name"].as_str()).collect();
+    let reaches = part.role != Role::Bridge && plan.credentials.iter().any(|credential| credential.part == part.name);
     let expected = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "NO_PROXY", "no_proxy"];
     assert_eq!(more, if reaches { &expected[..] } else { &[] }, "{}", part.name);
     let sees_input = part.mounts.iter().any(|mount| {
@@ -207,8 +209,8 @@ pub fn same_variables(plan: &RunPlan, part: &Part, container: &Container) {
 
 pub fn variables_from_secrets(container: &Container) -> BTreeSet<String> {
     let variables = container.env.iter().flatten();
-    let variables = variables.filter_map(|it| it.value_from.as_ref()?.secret_key_ref.as_ref());
-    variables.map(|it| it.name.clone()).collect()
+    let variables = variables.filter_map(|variable| variable.value_from.as_ref()?.secret_key_ref.as_ref());
+    variables.map(|variable| variable.name.clone()).collect()
 }
 
 pub fn rule(rule: &RbacRule) -> PolicyRule {

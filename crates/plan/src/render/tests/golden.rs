@@ -9,7 +9,7 @@ use crate::plan::agent_view;
 use crate::render::RenderSettings;
 
 /// The objects as they are sent, without what other tests check: the plan itself, and its digest.
-fn shown(manifests: &str) -> Value {
+fn objects(manifests: &str) -> Value {
     let (plan, rendered) = rendered(manifests, &RenderSettings::default());
     let planned = [
         ("plan.json", serde_json::to_value(&plan).expect("a plan")),
@@ -38,10 +38,10 @@ macro_rules! golden {
         $(
             #[test]
             fn $test() {
-                let shown = shown(include_str!(concat!("fixtures/", $name, ".yaml")));
+                let objects = objects(include_str!(concat!("fixtures/", $name, ".yaml")));
                 // It changes with every word of a plan; other tests check that it is the right one.
                 insta::with_settings!({ filters => vec![("sha256:[0-9a-f]{64}", "(digest)")] }, {
-                    insta::assert_yaml_snapshot!($name, shown);
+                    insta::assert_yaml_snapshot!($name, objects);
                 });
             }
         )*
@@ -66,12 +66,12 @@ fn names_that_would_run_into_each_other() {
     let first = rendered.objects[0].object.metadata();
     let first = first.labels.clone().unwrap_or_default();
     let run = [labels::RUN, labels::AGENT].map(|label| first[label].clone());
-    let shown: Vec<Value> = rendered
+    let objects: Vec<Value> = rendered
         .objects
         .iter()
         .map(|item| {
             let labels = item.object.metadata().labels.clone().unwrap_or_default();
-            let pod = item.object.pod_template().and_then(|it| it.spec.as_ref());
+            let pod = item.object.pod_template().and_then(|pod_template| pod_template.spec.as_ref());
             json!({
                 "object": format!("{} {}", item.object.kind(), item.object.name()),
                 "skill": labels.get(labels::SKILL),
@@ -82,5 +82,5 @@ fn names_that_would_run_into_each_other() {
             })
         })
         .collect();
-    insta::assert_yaml_snapshot!("hostile-names", (run, shown));
+    insta::assert_yaml_snapshot!("hostile-names", (run, objects));
 }

@@ -28,10 +28,10 @@ fn run(seed: u64) -> Option<(RunPlan, Rendered)> {
 }
 
 fn run_with(seed: u64, change: impl FnOnce(&mut Harness)) -> Option<(RunPlan, Rendered)> {
-    let mut world = Harness::from_objects(generated(seed));
-    change(&mut world);
+    let mut harness = Harness::from_objects(generated(seed));
+    change(&mut harness);
     let settings = RenderSettings::default();
-    let looked = with_plan(&world, |plan, texts| {
+    let looked = with_plan(&harness, |plan, texts| {
         let rendered = render(plan, texts, &settings).expect("a rendered plan");
         (plan.clone(), rendered)
     });
@@ -94,8 +94,8 @@ of_every_run! {
             assert_eq!(LabelName::new(object.name()).check(), Ok(()));
             assert!(seen.insert((object.kind(), object.namespace(), object.name())), "{}", object.name());
             let values = object.metadata().labels.iter().flatten();
-            let pod = object.pod_template().and_then(|it| it.metadata.as_ref());
-            for (_, value) in values.chain(pod.iter().flat_map(|it| it.labels.iter().flatten())) {
+            let pod = object.pod_template().and_then(|pod_template| pod_template.metadata.as_ref());
+            for (_, value) in values.chain(pod.iter().flat_map(|pod| pod.labels.iter().flatten())) {
                 assert!(is_label_value(value), "{}", value);
             }
         }
@@ -144,7 +144,7 @@ of_every_run! {
                 assert_eq!(is_beside, acts, "{}", container.name);
             }
             let first = spec.init_containers.iter().flatten().next();
-            assert_eq!(first.map(|it| it.name.as_str()), Some("check-network"));
+            assert_eq!(first.map(|init_container| init_container.name.as_str()), Some("check-network"));
         }
     }
 
@@ -167,10 +167,10 @@ of_every_run! {
                 assert_eq!(container.image.as_deref(), Some(part.image.as_str()));
             }
             let mounted: BTreeSet<&str> = containers(&spec)
-                .flat_map(|it| it.volume_mounts.iter().flatten())
+                .flat_map(|container| container.volume_mounts.iter().flatten())
                 .map(|mount| mount.name.as_str())
                 .collect();
-            let there: BTreeSet<&str> = volumes(&spec).map(|it| it.name.as_str()).collect();
+            let there: BTreeSet<&str> = volumes(&spec).map(|volume| volume.name.as_str()).collect();
             assert_eq!(mounted, there);
         }
         assert_eq!(found.len(), plan.parts.len());
@@ -179,18 +179,18 @@ of_every_run! {
     /// 1: no credential, and no way around the door.
     the_agent_holds_nothing(plan, rendered) {
         let (spec, _) = pods(rendered).next().expect("a pod");
-        let agent = containers(&spec).find(|it| it.name == "agent").expect("an agent");
+        let agent = containers(&spec).find(|container| container.name == "agent").expect("an agent");
         assert!(variables_from_secrets(agent).is_empty());
         for mount in agent.volume_mounts.iter().flatten() {
-            let volume = volumes(&spec).find(|it| it.name == mount.name).expect("a volume");
+            let volume = volumes(&spec).find(|volume| volume.name == mount.name).expect("a volume");
             assert!(volume.secret.is_none() && volume.host_path.is_none());
-            let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten());
+            let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
             for source in projected {
                 assert!(source.secret.is_none() && source.service_account_token.is_none());
             }
             assert!(!mount.mount_path.starts_with("/ipc"));
             // Nor under another name.
-            let others = containers(&spec).flat_map(|it| it.volume_mounts.iter().flatten());
+            let others = containers(&spec).flat_map(|container| container.volume_mounts.iter().flatten());
             let mut others = others.filter(|other| other.name == mount.name);
             assert!(others.all(|other| !other.mount_path.starts_with("/ipc")));
         }
@@ -201,7 +201,7 @@ of_every_run! {
         });
         let shown = format!("{}{}", serde_json::to_string(agent).expect("JSON"), input.expect("an input"));
         let secrets = plan.parts.iter().flat_map(|part| secrets_of(plan, part));
-        let address = plan.model.endpoint.iter().map(|it| it.host.as_str());
+        let address = plan.model.endpoint.iter().map(|endpoint| endpoint.host.as_str());
         for hidden in secrets.chain(address) {
             assert!(!shown.contains(hidden), "{}", hidden);
         }
@@ -213,21 +213,21 @@ of_every_run! {
         for volume in &plan.volumes {
             let path = match &volume.source {
                 VolumeSource::Host { path } => Some(path.as_str()),
-                VolumeSource::Declared { volume } => volume.source.get("hostPath").and_then(|it| it["path"].as_str()),
+                VolumeSource::Declared { volume } => volume.source.get("hostPath").and_then(|host_path| host_path["path"].as_str()),
                 _ => None,
             };
             planned.extend(path.map(|path| (volume.name.0.as_str(), path)));
         }
         let specs: Vec<_> = pods(rendered).collect();
         let made = specs.iter().flat_map(|(spec, _)| volumes(spec));
-        let made: BTreeSet<_> = made.filter_map(|it| Some((it.name.as_str(), it.host_path.as_ref()?.path.as_str()))).collect();
+        let made: BTreeSet<_> = made.filter_map(|volume| Some((volume.name.as_str(), volume.host_path.as_ref()?.path.as_str()))).collect();
         assert_eq!(made, planned);
         for (spec, _) in &specs {
-            let pulled: Vec<_> = spec.image_pull_secrets.iter().flatten().map(|it| it.name.as_str()).collect();
-            let asked: Vec<_> = plan.placement.image_pull_secrets.iter().map(|it| it.name.as_str()).collect();
+            let pulled: Vec<_> = spec.image_pull_secrets.iter().flatten().map(|image_pull_secret| image_pull_secret.name.as_str()).collect();
+            let asked: Vec<_> = plan.placement.image_pull_secrets.iter().map(|image_pull_secret| image_pull_secret.name.as_str()).collect();
             assert_eq!(pulled, asked);
             assert_eq!(spec.node_selector.clone().unwrap_or_default(), plan.placement.node_selector);
-            assert_eq!(spec.runtime_class_name.as_deref(), plan.isolation.runtime_class.as_ref().map(|it| it.as_str()));
+            assert_eq!(spec.runtime_class_name.as_deref(), plan.isolation.runtime_class.as_ref().map(|runtime_class| runtime_class.as_str()));
         }
     }
 
@@ -239,13 +239,13 @@ of_every_run! {
                 let held = held.iter().any(|secret| keys.contains(secret.as_str()));
                 assert_eq!(held, container.name == "ipc-bridge" && !keys.is_empty());
             }
-            let shown = volumes(&spec).filter_map(|it| it.secret.as_ref()?.secret_name.as_deref());
+            let shown = volumes(&spec).filter_map(|volume| volume.secret.as_ref()?.secret_name.as_deref());
             assert_eq!(shown.filter(|secret| keys.contains(secret)).count(), 0);
-            let headers = plan.model.headers_secret.as_ref().map(|it| it.as_str());
+            let headers = plan.model.headers_secret.as_ref().map(|headers_secret| headers_secret.as_str());
             for container in containers(&spec) {
-                let part = plan.parts.iter().find(|it| it.name.0 == container.name);
-                let seen = part.map(|it| secrets_of(plan, it)).unwrap_or_default();
-                let held = headers.is_some_and(|it| seen.contains(it));
+                let part = plan.parts.iter().find(|part| part.name.0 == container.name);
+                let seen = part.map(|part| secrets_of(plan, part)).unwrap_or_default();
+                let held = headers.is_some_and(|header| seen.contains(header));
                 assert_eq!(held, container.name == "ipc-bridge" && headers.is_some());
             }
         }
@@ -273,7 +273,7 @@ of_every_run! {
                     _ if users.iter().any(|(_, place, _)| *place == "/ipc") => {
                         assert_eq!(users.len(), 2);
                         let (skill, _, _) = users.iter().find(|(_, place, _)| *place == "/ipc").expect("a skill");
-                        let role = &plan.parts.iter().find(|it| it.name.0 == *skill).expect("a part").role;
+                        let role = &plan.parts.iter().find(|part| part.name.0 == *skill).expect("a part").role;
                         let place = format!("/ipc/{}", role.pack().expect("a pack"));
                         assert!(users.contains(&("ipc-bridge", place.as_str(), false)), "{:?}", users);
                     }
@@ -306,7 +306,7 @@ of_every_run! {
         }
         let mut expected = 0;
         for identity in &plan.identities {
-            let account = rendered.pending_secrets.iter().find_map(|it| match &it.purpose {
+            let account = rendered.pending_secrets.iter().find_map(|pending_secret| match &pending_secret.purpose {
                 SecretPurpose::Token { identity: whose, service_account, .. } if *whose == identity.name => Some(service_account),
                 _ => None,
             });
@@ -334,13 +334,13 @@ of_every_run! {
             let SecretPurpose::Token { identity, .. } = &skeleton.purpose else { continue };
             for (spec, _) in pods(rendered) {
                 let of_token: BTreeSet<&str> = volumes(&spec)
-                    .filter(|it| it.secret.as_ref().is_some_and(|it| it.secret_name.as_ref() == Some(&skeleton.secret)))
-                    .map(|it| it.name.as_str())
+                    .filter(|volume| volume.secret.as_ref().is_some_and(|secret| secret.secret_name.as_ref() == Some(&skeleton.secret)))
+                    .map(|volume| volume.name.as_str())
                     .collect();
                 for container in containers(&spec) {
-                    let sees = container.volume_mounts.iter().flatten().any(|it| of_token.contains(it.name.as_str()));
-                    let part = plan.parts.iter().find(|it| it.name.0 == container.name);
-                    assert_eq!(sees, part.is_some_and(|it| it.identity.as_ref() == Some(identity)));
+                    let sees = container.volume_mounts.iter().flatten().any(|volume_mount| of_token.contains(volume_mount.name.as_str()));
+                    let part = plan.parts.iter().find(|part| part.name.0 == container.name);
+                    assert_eq!(sees, part.is_some_and(|part| part.identity.as_ref() == Some(identity)));
                 }
             }
         }
@@ -351,9 +351,9 @@ of_every_run! {
         let mut read: BTreeSet<(String, String)> = BTreeSet::new();
         for (spec, _) in pods(rendered) {
             for volume in volumes(&spec) {
-                let plain = volume.secret.iter().map(|it| (it.secret_name.clone(), it.items.clone()));
-                let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten());
-                let projected = projected.filter_map(|it| it.secret.as_ref()).map(|it| (Some(it.name.clone()), it.items.clone()));
+                let plain = volume.secret.iter().map(|secret| (secret.secret_name.clone(), secret.items.clone()));
+                let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+                let projected = projected.filter_map(|source| source.secret.as_ref()).map(|secret| (Some(secret.name.clone()), secret.items.clone()));
                 for (name, items) in plain.chain(projected) {
                     for item in items.into_iter().flatten() {
                         read.insert((name.clone().unwrap_or_default(), item.key));
@@ -361,7 +361,7 @@ of_every_run! {
                 }
             }
             for container in containers(&spec) {
-                for source in container.env.iter().flatten().filter_map(|it| it.value_from.as_ref()?.secret_key_ref.as_ref()) {
+                for source in container.env.iter().flatten().filter_map(|env| env.value_from.as_ref()?.secret_key_ref.as_ref()) {
                     read.insert((source.name.clone(), source.key.clone()));
                 }
             }
@@ -376,10 +376,10 @@ of_every_run! {
         for secret in secrets {
             assert!(secret.data.is_none() && secret.string_data.is_none());
             let name = secret.metadata.name.clone().unwrap_or_default();
-            let skeleton = rendered.pending_secrets.iter().find(|it| it.secret == name).expect("a skeleton");
+            let skeleton = rendered.pending_secrets.iter().find(|pending_secret| pending_secret.secret == name).expect("a skeleton");
             filled.extend(skeleton.keys.iter().map(|key| (name.clone(), key.clone())));
         }
-        let ours = read.into_iter().filter(|(name, _)| rendered.pending_secrets.iter().any(|it| it.secret == *name));
+        let ours = read.into_iter().filter(|(name, _)| rendered.pending_secrets.iter().any(|pending_secret| pending_secret.secret == *name));
         assert_eq!(ours.collect::<BTreeSet<_>>(), filled);
     }
 
@@ -396,35 +396,35 @@ of_every_run! {
         let egress = policy.egress.unwrap_or_default();
         assert_eq!(egress.len(), 1 + servers);
         for rule in egress {
-            assert!(rule.to.is_some_and(|it| !it.is_empty()));
+            assert!(rule.to.is_some_and(|peers| !peers.is_empty()));
             let ports = serde_json::to_value(rule.ports).expect("ports");
             let port = ports[0]["port"].as_u64().expect("a port");
             assert_eq!(ports.as_array().map(Vec::len), Some(1));
             assert!(port != 53 && port != u64::from(settings.gateway.canary_port));
         }
-        let selected = policy.pod_selector.and_then(|it| it.match_labels).unwrap_or_default();
+        let selected = policy.pod_selector.and_then(|pod_selector| pod_selector.match_labels).unwrap_or_default();
         for (_, template) in templates(rendered) {
-            let labels = template.metadata.as_ref().and_then(|it| it.labels.clone()).unwrap_or_default();
+            let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.clone()).unwrap_or_default();
             assert!(selected.iter().all(|(name, value)| labels.get(name) == Some(value)));
         }
     }
 
     /// Without it sockets and inotify between containers do not work in gVisor.
-    shared_scratch_space_is_told_to_gvisor(_plan, rendered) {
+    shared_scratch_space_is_annotated_for_gvisor(_plan, rendered) {
         for (_, template) in templates(rendered) {
             let spec = template.spec.clone().unwrap_or_default();
-            let annotations = template.metadata.as_ref().and_then(|it| it.annotations.clone()).unwrap_or_default();
-            let told: BTreeSet<&str> = annotations.keys()
-                .filter_map(|it| it.strip_prefix("dev.gvisor.spec.mount.")?.strip_suffix(".share"))
+            let annotations = template.metadata.as_ref().and_then(|metadata| metadata.annotations.clone()).unwrap_or_default();
+            let annotated: BTreeSet<&str> = annotations.keys()
+                .filter_map(|key| key.strip_prefix("dev.gvisor.spec.mount.")?.strip_suffix(".share"))
                 .collect();
             let shared: BTreeSet<&str> = volumes(&spec)
                 .filter(|volume| volume.empty_dir.is_some())
-                .filter(|volume| containers(&spec).filter(|it| it.volume_mounts.iter().flatten().any(|it| it.name == volume.name)).count() > 1)
+                .filter(|volume| containers(&spec).filter(|container| container.volume_mounts.iter().flatten().any(|volume_mount| volume_mount.name == volume.name)).count() > 1)
                 .map(|volume| volume.name.as_str())
                 .collect();
-            assert_eq!(&told, &shared);
+            assert_eq!(&annotated, &shared);
             for name in shared {
-                let medium = volumes(&spec).find(|it| it.name == name).and_then(|it| it.empty_dir.as_ref()?.medium.clone());
+                let medium = volumes(&spec).find(|volume| volume.name == name).and_then(|volume| volume.empty_dir.as_ref()?.medium.clone());
                 let expected = if medium.is_some() { "tmpfs" } else { "bind" };
                 assert_eq!(&annotations[&format!("dev.gvisor.spec.mount.{name}.type")], expected);
             }
@@ -438,7 +438,7 @@ proptest! {
     #[test]
     fn the_same_plan_gives_the_same_bytes(seed in any::<u64>()) {
         let bytes = |(_, rendered): (RunPlan, Rendered)| {
-            let objects: Vec<_> = rendered.objects.iter().map(|it| &it.object).collect();
+            let objects: Vec<_> = rendered.objects.iter().map(|object| &object.object).collect();
             serde_json::to_vec(&objects).expect("objects")
         };
         prop_assert_eq!(run(seed).map(bytes), run(seed).map(bytes));
@@ -448,10 +448,10 @@ proptest! {
     #[test]
     fn two_runs_share_no_name(seed in any::<u64>(), other in any::<u128>()) {
         let uid = uuid(other);
-        if let (Some((plan, one)), Some((_, two))) = (run(seed), run_with(seed, |world| world.run.metadata.uid = Some(uid.clone()))) {
+        if let (Some((plan, one)), Some((_, two))) = (run(seed), run_with(seed, |harness| harness.run.metadata.uid = Some(uid.clone()))) {
             prop_assume!(plan.run.uid != uid.as_str());
             let names = |rendered: &Rendered| -> BTreeSet<String> {
-                rendered.objects.iter().map(|it| it.object.name().to_owned()).collect()
+                rendered.objects.iter().map(|object| object.object.name().to_owned()).collect()
             };
             prop_assert_eq!(names(&one).intersection(&names(&two)).count(), 0);
         }

@@ -11,9 +11,9 @@ const SANDBOX_AND_HOOKS: &str = include_str!("fixtures/sandbox-and-hooks.yaml");
 fn policies(manifests: &str) -> Vec<(String, String)> {
     let (_, rendered) = rendered(manifests, &RenderSettings::default());
     let pods: Vec<_> = pods(&rendered).map(|(pod, _)| pod).collect();
-    let with_policy = pods.iter().flat_map(containers).filter_map(|it| {
-        let policy = it.image_pull_policy.clone()?;
-        Some((it.name.clone(), policy))
+    let with_policy = pods.iter().flat_map(containers).filter_map(|container| {
+        let policy = container.image_pull_policy.clone()?;
+        Some((container.name.clone(), policy))
     });
     with_policy.collect()
 }

@@ -115,8 +115,8 @@ fn a_plan_that_gives_the_agent_anything_is_refused() {
             }),
         ),
     ];
-    for (what, said) in rows {
-        assert_eq!(said, format!("the plan gives the agent {what}"));
+    for (what, error) in rows {
+        assert_eq!(error, format!("the plan gives the agent {what}"));
     }
 }
 
@@ -146,7 +146,7 @@ fn a_plan_that_does_not_hold_together_is_refused() {
         ("the plan has no part of role bridge", refusal(|plan| drop(plan.parts.remove(1)))),
         (
             "the plan names the input of part `skill-tickets` and does not have it",
-            refusal(|plan| plan.volumes.retain(|it| it.name.0 != "skill-0-input")),
+            refusal(|plan| plan.volumes.retain(|volume| volume.name.0 != "skill-0-input")),
         ),
         ("the plan names identity `skill-0` and does not have it", refusal(|plan| plan.identities.clear())),
         (
@@ -168,16 +168,16 @@ fn a_plan_that_does_not_hold_together_is_refused() {
             }),
         ),
     ];
-    for (expected, said) in rows {
-        assert_eq!(said, expected);
+    for (expected, error) in rows {
+        assert_eq!(error, expected);
     }
     // `skill-0` and `skill0` would be one object.
-    let said = refusal(|plan| {
+    let error = refusal(|plan| {
         let mut twin = plan.identities[0].clone();
         twin.name.0 = "skill0".to_owned();
         plan.identities.push(twin);
     });
-    assert!(said.starts_with("the plan makes two of ServiceAccount"), "{said}");
+    assert!(error.starts_with("the plan makes two of ServiceAccount"), "{error}");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn texts_that_changed_since_are_refused() {
 
 /// The pod of a run as JSON, for short checks.
 fn pod(rendered: &Rendered) -> serde_json::Value {
-    let template = rendered.objects.iter().find_map(|it| it.object.pod_template());
+    let template = rendered.objects.iter().find_map(|object| object.object.pod_template());
     let mut spec = serde_json::to_value(template).expect("a pod")["spec"].take();
     // Another plan has another digest.
     spec["containers"][1]["args"][0].take();
@@ -324,7 +324,7 @@ fn scratch_space_of_users_is_bounded() {
         });
         let spec = pod(&rendered.expect("a rendered plan"));
         let volumes = spec["volumes"].as_array().expect("volumes");
-        let declared = volumes.iter().find(|it| it["name"] == "declared");
+        let declared = volumes.iter().find(|volume| volume["name"] == "declared");
         assert_eq!(declared.expect("the volume")["emptyDir"], expected);
     }
 }
@@ -344,7 +344,7 @@ fn a_floor_with_pids_needs_the_word_of_the_operator() {
 
 /// The executor recognises gVisor, so the platform does not vouch for it; another kernel looks like the node's.
 #[test]
-fn a_listed_handler_decides_what_the_executor_is_told() {
+fn a_listed_handler_decides_the_arguments_of_the_executor() {
     for (handler, gvisor, profile, holds) in [
         (Some("runsc"), true, "--profile=gvisor", ""),
         (Some("kata"), false, "--profile=auto", ",kernel"),
@@ -352,14 +352,14 @@ fn a_listed_handler_decides_what_the_executor_is_told() {
     ] {
         let rendered = changed(|plan| {
             plan.isolation.kernel = handler.map(|handler| KernelPlan { handler: handler.to_owned(), gvisor });
-            for part in plan.parts.iter_mut().filter(|it| it.role.pack().is_some()) {
+            for part in plan.parts.iter_mut().filter(|part| part.role.pack().is_some()) {
                 part.start = Start::Injected { executor: part.image.clone() };
             }
         });
         let rendered = rendered.expect("objects");
         let platform = format!("--platform-holds=filesystem,network,memory,cpu{holds}");
         let skill = arguments(&rendered, "skill-tickets");
-        assert!(skill.iter().any(|it| it == profile), "{skill:?}");
+        assert!(skill.iter().any(|argument| argument == profile), "{skill:?}");
         for part in ["skill-tickets", "ipc-bridge"] {
             let arguments = arguments(&rendered, part);
             assert!(arguments.contains(&platform), "{part}: {arguments:?}");
@@ -369,10 +369,10 @@ fn a_listed_handler_decides_what_the_executor_is_told() {
 
 fn arguments(rendered: &Rendered, name: &str) -> Vec<String> {
     let pods = rendered.objects.iter();
-    let mut pods = pods.filter_map(|it| it.object.pod_template()?.spec.clone());
+    let mut pods = pods.filter_map(|pod| pod.object.pod_template()?.spec.clone());
     let pod = pods.next().expect("a pod");
     let first = pod.init_containers.into_iter().flatten();
     let mut all = first.chain(pod.containers);
-    let container = all.find(|it| it.name == name).expect(name);
+    let container = all.find(|init_container| init_container.name == name).expect(name);
     container.args.unwrap_or_default()
 }

@@ -194,7 +194,7 @@ fn no_names(world: &World, pod: &Value, free: &Value) -> Result<()> {
 /// The cluster without what enforces NetworkPolicies: its agent is stopped, and nothing waits for it.
 ///
 /// Stopping the agent alone is not that. New connections of pods are handed to it by rules of the node (`NFQUEUE` without
-/// `--queue-bypass`, `xtask/src/kube/world.rs`), and the kernel drops packets without a verdict: the gateway would be as far as its
+/// `--queue-bypass`, `xtask/src/kube/namespaces.rs`), and the kernel drops packets without a verdict: the gateway would be as far as its
 /// canary, no run would start, and no floor would be asked. And to end the agent ends the cluster, as the end of any
 /// component does. So it is stopped by a signal, and what would be handed to it goes on, as in a cluster that never had one.
 struct Unenforced<'w> {

@@ -18,7 +18,7 @@ fn index() -> impl Strategy<Value = Value> {
 
 fn fragment() -> impl Strategy<Value = Value> {
     let fragments = ["", " ", "{", "}", "\"a\":", "[1]", "null", "\\", "é", "\u{0}", "{\"a\":{}}"];
-    select(fragments.to_vec()).prop_map(|it| json!(it))
+    select(fragments.to_vec()).prop_map(|fragment| json!(fragment))
 }
 
 fn block() -> impl Strategy<Value = Value> {

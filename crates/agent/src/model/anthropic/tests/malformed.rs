@@ -321,7 +321,7 @@ fn an_end_may_be_missing_when_the_reason_is_there() {
     let first = text_delta(json!(0), "Done.");
     let reason = json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}});
     let without_stop = events(&[first.clone(), reason.clone()]);
-    let text = |read: Result<ModelResponse, ResponseError>| read.map(|it| (it.text, it.stop));
+    let text = |read: Result<ModelResponse, ResponseError>| read.map(|response| (response.text, response.stop));
     let whole = Ok(("Done.".to_owned(), StopReason::Finished));
     assert_eq!(text(stream(&without_stop)), whole);
     assert_eq!(text(stream(without_stop.trim_end())), whole);

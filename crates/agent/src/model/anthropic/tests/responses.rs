@@ -131,7 +131,7 @@ fn costs_only_grow() {
     assert_eq!(answer_of(&[start, late, odd], "end_turn").usage, Some(expected));
     assert_eq!(answer_of(&[], "end_turn").usage, None);
     let most = usage(json!({"input_tokens": u64::MAX, "cache_read_input_tokens": u64::MAX}));
-    let sum = answer_of(&[most], "end_turn").usage.map(|it| it.input);
+    let sum = answer_of(&[most], "end_turn").usage.map(|usage| usage.input);
     assert_eq!(sum, Some(u64::MAX));
 }
 
@@ -160,7 +160,7 @@ proptest! {
         let arguments = json!({"value": value});
         let parts = |text: &str| -> Vec<String> {
             let characters: Vec<char> = text.chars().collect();
-            characters.chunks(size).map(|it| it.iter().collect()).collect()
+            characters.chunks(size).map(|chunk| chunk.iter().collect()).collect()
         };
         let mut blocks = vec![json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})];
         for part in parts(&text) {
@@ -176,7 +176,7 @@ proptest! {
         let answer = answer_of(&blocks, "tool_use");
         prop_assert_eq!(&answer.text, &text);
         let sent = message(&answer);
-        let last = sent["content"].as_array().and_then(|it| it.last()).expect("a block");
+        let last = sent["content"].as_array().and_then(|blocks| blocks.last()).expect("a block");
         prop_assert_eq!(&last["input"], &arguments);
         let object = arguments.as_object().expect("an object").clone();
         prop_assert_eq!(answer.calls, vec![call("a", "list", CallArguments::Object(object))]);

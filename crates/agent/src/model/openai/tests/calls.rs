@@ -45,7 +45,9 @@ fn deltas_find_their_call() {
         (
             "id and name in every piece",
             [begin, middle, last]
-                .map(|it| call_delta(&[json!({"index": 0, "id": "a", "function": function("read_file", it)})]))
+                .map(|arguments| {
+                    call_delta(&[json!({"index": 0, "id": "a", "function": function("read_file", arguments)})])
+                })
                 .to_vec(),
             vec![a()],
         ),
@@ -282,7 +284,7 @@ fn truncation_is_reported_for_the_last_call_only() {
         ("", "stop", object(json!({}))),
     ] {
         let answer = answer(&deltas(&call_deltas(last), reason));
-        let found: Vec<CallArguments> = answer.calls.into_iter().map(|it| it.arguments).collect();
+        let found: Vec<CallArguments> = answer.calls.into_iter().map(|call| call.arguments).collect();
         assert_eq!(found, [invalid(broken), expected], "{last} {reason}");
     }
 }

@@ -39,7 +39,7 @@ fn stream_errors_have_a_remedy() {
     for none in ["null", "false"] {
         let choice = r#"{"message":{"content":"Hi"},"finish_reason":"stop"}"#;
         let fine = format!(r#"{{"error":{none},"choices":[{choice}]}}"#);
-        let text = read(BodyFormat::Json, &fine).map(|it| it.text);
+        let text = read(BodyFormat::Json, &fine).map(|response| response.text);
         assert_eq!(text, Ok("Hi".to_owned()));
     }
 }

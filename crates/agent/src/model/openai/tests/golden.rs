@@ -26,7 +26,7 @@ fn describe(answer: &Result<ModelResponse, ResponseError>) -> Value {
         "calls": answer.calls.iter().map(call).collect::<Vec<_>>(),
         "leftOut": answer.dropped_calls,
         "stop": format!("{:?}", answer.stop),
-        "usage": answer.usage.map(|it| [it.input, it.cached, it.output]),
+        "usage": answer.usage.map(|usage| [usage.input, usage.cached, usage.output]),
         "message": message(answer),
     })
 }

@@ -13,7 +13,7 @@ fn of(content: &str) -> (String, Value, Vec<(String, CallArguments)>) {
     let body = deltas(&[json!({"content": first}), json!({"content": second})], "stop");
     let answer = answer(&body);
     let content = message(&answer)["content"].clone();
-    let calls = answer.calls.into_iter().map(|it| (it.name, it.arguments));
+    let calls = answer.calls.into_iter().map(|call| (call.name, call.arguments));
     (answer.text, content, calls.collect())
 }
 

@@ -72,11 +72,11 @@ fn a_moved_workspace_has_both_names() {
         assert!(written(path).is_err(), "{path}");
     }
     let listed = fixture.call(list_directory, json!({ "path": "/workspace" }));
-    assert!(listed.is_ok_and(|it| it.contains("four")));
+    assert!(listed.is_ok_and(|text| text.contains("four")));
 }
 
 #[test]
-fn a_model_without_commands_is_not_told_to_use_one() {
+fn a_model_without_commands_is_not_asked_to_use_one() {
     let fixture = Fixture::new();
     let fixture = Fixture { roots: fixture.roots.with_commands(Commands::NotOffered), directory: fixture.directory };
     fixture.write("in/binary", b"a\0b");

@@ -14,7 +14,7 @@ fn entries_have_kind_size_and_name() {
     }
     fixture.write("in/z", "12345");
     fixture.write("in/a\nb\u{202e}", "");
-    // Seen by nobody, and a part of the name for whoever reads it by machine.
+    // Invisible to people, but programs read it as part of the name.
     fixture.write("in/b\u{ad}c\u{e0041}", "");
     fs::write(fixture.path("in").join(OsStr::from_bytes(b"caf\xe9")), "1").expect("a file");
     fixture.link("../outside/secret", "in/link");

@@ -1,4 +1,4 @@
-//! Somebody else changes the workspace while the tools run: nothing outside is read or written, whatever the order.
+//! Another process changes the workspace while the tools run: nothing outside is read or written, whatever the order.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ fn race(fixture: &Fixture, path: &str, swap: impl Fn() + Sync) {
 
 fn tools(fixture: &Fixture, path: &str) {
     if let Ok(text) = fixture.call(read_file, json!({ "path": path })) {
-        // Empty while whoever writes it has not done so.
+        // Empty if a writer has created the file and not written it yet.
         let texts = ["inside", "INSIDE", "(empty file)"];
         assert!(texts.contains(&text.as_str()), "{text}");
     }

@@ -109,7 +109,8 @@ fn depth_and_size_are_bounded() {
     fixture.check_clean("in");
 }
 
-/// Each change that somebody else makes after a look, and whether the file may still be edited and replaced then.
+/// Each change that another process makes after the file was read, and whether the file may still be edited and
+/// replaced.
 #[test]
 fn a_file_that_changed_meanwhile_is_not_replaced() {
     type Change = fn(&Fixture);

@@ -61,6 +61,6 @@ fn what_cannot_be_looked_into_does_not_pass() {
         assert_eq!(checked(&messages), expected, "{levels}");
     }
     assert_eq!(checked(r#"[{"content":[{"\ud800":1,"image_url":"https://x"}]}]"#), Err(RemoteContent::Unreadable));
-    let refused = checked(r#"[{"content":[{"url":"x"}]}]"#).map_err(|it| it.to_string());
+    let refused = checked(r#"[{"content":[{"url":"x"}]}]"#).map_err(|error| error.to_string());
     assert_eq!(refused, Err("must not have content elsewhere, as in `url`: send it inline, as `data:`".to_owned()));
 }

@@ -149,7 +149,7 @@ fn one_of_another_uid_is_never_adopted() {
 }
 
 #[test]
-fn one_that_was_prepared_by_somebody_else_is_not_adopted() {
+fn an_object_of_another_author_is_not_adopted() {
     let annotated = "it has annotations that are not ours";
     let labelled = "it has labels that are not ours";
     let different = "its content differs";

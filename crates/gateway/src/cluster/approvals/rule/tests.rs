@@ -17,7 +17,7 @@ fn named(kind: ApproverKind, name: &str) -> Option<Vec<Approver>> {
 fn vote(by: &str, decision: ApprovalDecision, groups: &[&str]) -> ApprovalVote {
     ApprovalVote {
         by: by.to_owned(),
-        groups: groups.iter().map(|it| (*it).to_owned()).collect(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         decision,
         at: Time(Timestamp::UNIX_EPOCH),
         reason: None,
@@ -39,7 +39,7 @@ fn decided(by: &str, decision: ApprovalDecision) -> ToolApprovalStatus {
 }
 
 fn yes(by: &[&str]) -> VoteResult {
-    VoteResult::Approved { by: by.iter().map(|it| (*it).to_owned()).collect(), for_the_run: false, reason: None }
+    VoteResult::Approved { by: by.iter().map(|name| (*name).to_owned()).collect(), for_the_run: false, reason: None }
 }
 
 use ApprovalDecision::{Approved, Denied};
@@ -83,7 +83,7 @@ fn two_are_two_people() {
 fn an_approval_of_another_user_does_not_count_and_as_a_decision_is_a_denial() {
     let rule = ApprovalPlan { approvers: named(ApproverKind::User, "jo"), ..rule() };
     assert_eq!(evaluate(&rule, None, &votes(&[vote("x", Approved, &[])])), VoteResult::Open);
-    let reason = "x said yes, and the policy of this run does not name them as an approver";
+    let reason = "x approved, but the policy of this run does not name them as an approver";
     let no = VoteResult::No { by: None, reason: Some(reason.to_owned()) };
     assert_eq!(evaluate(&rule, None, &decided("x", Approved)), no);
     assert_eq!(evaluate(&rule, None, &decided("jo", Approved)), yes(&["jo"]));
@@ -122,7 +122,7 @@ fn an_account_says_yes_where_it_is_named_and_no_everywhere() {
     let user = with(named(ApproverKind::User, bot));
     assert_eq!(evaluate(&user, None, &alone), yes(&[bot]));
     let reason =
-        format!("{bot} said yes, and the policy of this run does not name that service account as an approver");
+        format!("{bot} approved, but the policy of this run does not name that service account as an approver");
     let no = VoteResult::No { by: None, reason: Some(reason) };
     assert_eq!(evaluate(&rule(), None, &decided(bot, Approved)), no);
     let no = VoteResult::No { by: Some(bot.to_owned()), reason: None };

@@ -24,10 +24,7 @@ async fn behind(of_run: impl Fn() -> FakeResponse + Send + Sync + 'static) -> (A
         if asked.path.contains(PLAN_OF_RUN) {
             return Some((200, json!({ "data": { "plan.json": plan.to_string() } })));
         }
-        match asked.path.contains(RUN) {
-            true => of_run(),
-            false => fake_api::not_found(),
-        }
+        if asked.path.contains(RUN) { of_run() } else { fake_api::not_found() }
     })
     .await;
     let runs = RunCache::new(client, Arc::default());

@@ -26,7 +26,6 @@ pub(super) struct RecordsDirectory {
     descriptor: OwnedFd,
 }
 
-/// The directory of one run.
 #[derive(Debug)]
 pub(super) struct RunDirectory {
     descriptor: OwnedFd,
@@ -104,7 +103,7 @@ impl RunDirectory {
     pub(super) fn append(&self, name: &str, before: u64, bytes: &[u8]) -> Result<File, RecordStoreError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OPEN_FLAGS;
         let mut file = self.create(name, flags)?;
-        let length = file.metadata().map(|it| it.len());
+        let length = file.metadata().map(|metadata| metadata.len());
         let length = length.map_err(|error| self.io_error(name, error))?;
         if length < before {
             return Err(self.changed_error(name));

@@ -11,7 +11,7 @@ struct RecordsHarness {
     directory: tempfile::TempDir,
     facts: Arc<RunFacts>,
     chain: Chain,
-    kept: ReportCursor,
+    cursor: ReportCursor,
 }
 
 impl RecordsHarness {
@@ -20,7 +20,7 @@ impl RecordsHarness {
         Self {
             directory: tempfile::tempdir().unwrap(),
             chain: Chain::new(facts.plan.clone()),
-            kept: ReportCursor::start(facts.plan.clone()),
+            cursor: ReportCursor::start(facts.plan.clone()),
             facts,
         }
     }
@@ -38,7 +38,7 @@ impl RecordsHarness {
         let event = Event::Started { run: self.facts.uid().to_owned(), by: "test".to_owned() };
         let line = self.chain.add(first_receipt, event).unwrap().text;
         let mut report = Report {
-            number: self.kept.reports,
+            number: self.cursor.reports,
             phase: BridgePhase::Working,
             first_receipt,
             receipts: vec![line],
@@ -55,12 +55,12 @@ impl RecordsHarness {
     async fn take(&mut self, change: impl FnOnce(&mut Report)) -> Result<(), HandlerError> {
         let before = self.chain.clone();
         let report = self.report(change);
-        let Ok(ReportStep::Next { cursor: kept, .. }) = check_report(&self.kept, &report) else {
+        let Ok(ReportStep::Next { cursor, .. }) = check_report(&self.cursor, &report) else {
             panic!("it follows");
         };
-        let taken = self.records().store(&self.facts, report, &kept).await;
+        let taken = self.records().store(&self.facts, report, &cursor).await;
         match taken {
-            Ok(()) => self.kept = kept,
+            Ok(()) => self.cursor = cursor,
             Err(_) => self.chain = before,
         }
         taken
@@ -82,138 +82,141 @@ fn cause(taken: Result<(), HandlerError>) -> String {
 
 #[tokio::test]
 async fn a_run_is_written_down_and_read_again() {
-    let mut world = RecordsHarness::new(1000);
-    assert_eq!(world.records().read_report(world.facts.uid()).unwrap(), None);
-    assert_eq!(world.records().cursor(&world.facts).await.unwrap(), None);
-    world.take(|it| it.progress = Some("first".to_owned())).await.unwrap();
-    world.take(|it| it.transcript = vec!["{\"a\":1}".to_owned(), "no\nJSON".to_owned()]).await.unwrap();
+    let mut harness = RecordsHarness::new(1000);
+    assert_eq!(harness.records().read_report(harness.facts.uid()).unwrap(), None);
+    assert_eq!(harness.records().cursor(&harness.facts).await.unwrap(), None);
+    harness.take(|report| report.progress = Some("first".to_owned())).await.unwrap();
+    harness.take(|report| report.transcript = vec!["{\"a\":1}".to_owned(), "no\nJSON".to_owned()]).await.unwrap();
     let ending = AgentEnd::Answered { text: "done".to_owned() };
-    world
-        .take(|it| {
-            it.phase = BridgePhase::Ended;
-            it.ending = Some(ending.clone());
-            it.usage.tool_calls = 7;
+    harness
+        .take(|report| {
+            report.phase = BridgePhase::Ended;
+            report.ending = Some(ending.clone());
+            report.usage.tool_calls = 7;
         })
         .await
         .unwrap();
-    assert_eq!(world.verified(), 3);
-    let transcript = fs::read_to_string(world.path(files::TRANSCRIPT)).unwrap();
+    assert_eq!(harness.verified(), 3);
+    let transcript = fs::read_to_string(harness.path(files::TRANSCRIPT)).unwrap();
     assert_eq!(transcript, "{\"a\":1}\n\"no\\nJSON\"\n");
-    let kept = world.records().cursor(&world.facts).await.unwrap();
-    assert_eq!(kept.as_ref(), Some(&world.kept));
-    let report = world.records().read_report(world.facts.uid()).unwrap().unwrap();
+    let cursor = harness.records().cursor(&harness.facts).await.unwrap();
+    assert_eq!(cursor.as_ref(), Some(&harness.cursor));
+    let report = harness.records().read_report(harness.facts.uid()).unwrap().unwrap();
     let expected = StoredReport {
-        run: world.facts.uid().to_owned(),
-        plan: world.facts.plan.clone(),
+        run: harness.facts.uid().to_owned(),
+        plan: harness.facts.plan.clone(),
         phase: BridgePhase::Ended,
         progress: Some("first".to_owned()),
         usage: Usage { tool_calls: 7, ..Usage::default() },
         receipts: 3,
-        head: world.chain.head().clone(),
+        head: harness.chain.head().clone(),
         ending: Some(ending),
         reports: 3,
-        last_report: world.kept.last.clone().unwrap(),
-        receipts_bytes: fs::metadata(world.path(files::RECEIPTS)).unwrap().len(),
+        last_report: harness.cursor.last.clone().unwrap(),
+        receipts_bytes: fs::metadata(harness.path(files::RECEIPTS)).unwrap().len(),
         transcript_bytes: transcript.len() as u64,
         transcript_cut: false,
     };
     assert_eq!(report, expected);
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(world.records().path(world.facts.uid())), 0o700);
+    assert_eq!(mode(harness.records().path(harness.facts.uid())), 0o700);
     for name in [files::RECEIPTS, files::TRANSCRIPT, files::REPORT] {
-        assert_eq!(mode(world.path(name)), 0o600, "{name}");
+        assert_eq!(mode(harness.path(name)), 0o600, "{name}");
     }
 }
 
 #[tokio::test]
 async fn a_transcript_is_kept_up_to_its_bound_and_has_no_holes() {
-    let mut world = RecordsHarness::new(10);
-    world.take(|it| it.transcript = vec!["1234".to_owned(), "12345".to_owned(), "1".to_owned()]).await.unwrap();
-    world.take(|it| it.transcript = vec!["2".to_owned()]).await.unwrap();
-    let transcript = fs::read_to_string(world.path(files::TRANSCRIPT)).unwrap();
+    let mut harness = RecordsHarness::new(10);
+    harness
+        .take(|report| report.transcript = vec!["1234".to_owned(), "12345".to_owned(), "1".to_owned()])
+        .await
+        .unwrap();
+    harness.take(|report| report.transcript = vec!["2".to_owned()]).await.unwrap();
+    let transcript = fs::read_to_string(harness.path(files::TRANSCRIPT)).unwrap();
     assert_eq!(transcript, "1234\n");
-    let report = world.records().read_report(world.facts.uid()).unwrap().unwrap();
+    let report = harness.records().read_report(harness.facts.uid()).unwrap().unwrap();
     assert!(report.transcript_cut);
 
     let mut whole = RecordsHarness::new(5);
-    whole.take(|it| it.transcript = vec!["1234".to_owned()]).await.unwrap();
+    whole.take(|report| report.transcript = vec!["1234".to_owned()]).await.unwrap();
     let report = whole.records().read_report(whole.facts.uid()).unwrap().unwrap();
     assert_eq!((report.transcript_bytes, report.transcript_cut), (5, false));
 }
 
 #[tokio::test]
 async fn what_a_crash_left_behind_is_cut_off() {
-    let mut world = RecordsHarness::new(1000);
-    world.take(|_| {}).await.unwrap();
-    let written = fs::read(world.path(files::RECEIPTS)).unwrap();
+    let mut harness = RecordsHarness::new(1000);
+    harness.take(|_| {}).await.unwrap();
+    let written = fs::read(harness.path(files::RECEIPTS)).unwrap();
     let torn = [&written[..], b"{\"torn"].concat();
-    fs::write(world.path(files::RECEIPTS), torn).unwrap();
-    fs::write(world.path(files::NEW_REPORT), b"torn").unwrap();
-    world.take(|_| {}).await.unwrap();
-    assert_eq!(world.verified(), 2);
-    assert!(!world.path(files::NEW_REPORT).exists());
+    fs::write(harness.path(files::RECEIPTS), torn).unwrap();
+    fs::write(harness.path(files::NEW_REPORT), b"torn").unwrap();
+    harness.take(|_| {}).await.unwrap();
+    assert_eq!(harness.verified(), 2);
+    assert!(!harness.path(files::NEW_REPORT).exists());
 }
 
 #[tokio::test]
 async fn what_others_changed_is_not_gone_on_with() {
-    let mut world = RecordsHarness::new(1000);
-    world.take(|_| {}).await.unwrap();
-    let receipts = fs::read(world.path(files::RECEIPTS)).unwrap();
-    fs::write(world.path(files::RECEIPTS), &receipts[..9]).unwrap();
-    let text = cause(world.take(|_| {}).await);
+    let mut harness = RecordsHarness::new(1000);
+    harness.take(|_| {}).await.unwrap();
+    let receipts = fs::read(harness.path(files::RECEIPTS)).unwrap();
+    fs::write(harness.path(files::RECEIPTS), &receipts[..9]).unwrap();
+    let text = cause(harness.take(|_| {}).await);
     assert!(text.contains("receipts.jsonl was changed"), "{text}");
-    fs::write(world.path(files::RECEIPTS), &receipts).unwrap();
+    fs::write(harness.path(files::RECEIPTS), &receipts).unwrap();
 
-    fs::write(world.path(files::REPORT), "{}").unwrap();
-    let text = cause(world.take(|_| {}).await);
+    fs::write(harness.path(files::REPORT), "{}").unwrap();
+    let text = cause(harness.take(|_| {}).await);
     assert!(text.contains("report.json was changed"), "{text}");
-    assert!(world.records().cursor(&world.facts).await.is_err());
+    assert!(harness.records().cursor(&harness.facts).await.is_err());
     // A report of another plan.
     let mut other = RecordsHarness::new(77);
     other.directory = tempfile::tempdir().unwrap();
     other.take(|_| {}).await.unwrap();
     let of_other = fs::read(other.path(files::REPORT)).unwrap();
-    fs::write(world.path(files::REPORT), of_other).unwrap();
-    assert!(world.records().cursor(&world.facts).await.is_err());
+    fs::write(harness.path(files::REPORT), of_other).unwrap();
+    assert!(harness.records().cursor(&harness.facts).await.is_err());
 }
 
 #[tokio::test]
 async fn no_link_is_followed_and_nothing_is_waited_for() {
-    let mut world = RecordsHarness::new(1000);
+    let mut harness = RecordsHarness::new(1000);
     let elsewhere = tempfile::tempdir().unwrap();
-    let run = world.records().path(world.facts.uid());
+    let run = harness.records().path(harness.facts.uid());
     symlink(elsewhere.path(), &run).unwrap();
-    let text = cause(world.take(|_| {}).await);
+    let text = cause(harness.take(|_| {}).await);
     assert!(text.contains("not a file or directory of ours"), "{text}");
     fs::remove_file(&run).unwrap();
     for name in [files::RECEIPTS, files::TRANSCRIPT, files::REPORT] {
-        let mut world = RecordsHarness::new(1000);
+        let mut harness = RecordsHarness::new(1000);
         let target = elsewhere.path().join(name);
         fs::write(&target, "").unwrap();
-        let run = world.records().path(world.facts.uid());
+        let run = harness.records().path(harness.facts.uid());
         fs::create_dir(&run).unwrap();
         fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
-        symlink(&target, world.path(name)).unwrap();
-        let text = cause(world.take(|_| {}).await);
+        symlink(&target, harness.path(name)).unwrap();
+        let text = cause(harness.take(|_| {}).await);
         assert!(text.contains("not a file or directory of ours"), "{name}: {text}");
         assert_eq!(fs::read(&target).unwrap(), b"", "{name}");
-        fs::remove_file(world.path(name)).unwrap();
+        fs::remove_file(harness.path(name)).unwrap();
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        rustix::fs::mkfifoat(rustix::fs::CWD, world.path(name), mode).unwrap();
-        assert!(world.take(|_| {}).await.is_err(), "{name}");
+        rustix::fs::mkfifoat(rustix::fs::CWD, harness.path(name), mode).unwrap();
+        assert!(harness.take(|_| {}).await.is_err(), "{name}");
     }
 }
 
 #[tokio::test]
 async fn a_directory_that_others_may_open_is_not_used() {
-    let mut world = RecordsHarness::new(1000);
-    let run = world.records().path(world.facts.uid());
+    let mut harness = RecordsHarness::new(1000);
+    let run = harness.records().path(harness.facts.uid());
     fs::create_dir(&run).unwrap();
     fs::set_permissions(&run, fs::Permissions::from_mode(0o750)).unwrap();
-    let text = cause(world.take(|_| {}).await);
+    let text = cause(harness.take(|_| {}).await);
     assert!(text.contains("ours alone"), "{text}");
     for uid in ["", ".", "..", "a/b", "a\0"] {
-        let report = world.records().read_report(uid);
+        let report = harness.records().read_report(uid);
         assert!(matches!(report, Err(RecordStoreError::Uid(_))), "{uid:?}");
     }
 }

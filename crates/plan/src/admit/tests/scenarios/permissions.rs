@@ -24,8 +24,8 @@ fn no_pack_gets_rights_from_which_more_follow() {
         let rule = format!("[{{apiGroups: ['{group}'], resources: ['{resource}'], verbs: ['{verb}']}}]");
         let allowed_by_others = "floor: {rbacPolicy: {clusterRBACNamespaces: [team]}}";
         for field in ["rbac", "clusterRBAC"] {
-            let world = Harness::new(&format!("{}\n{allowed_by_others}", pack_with(&format!("{field}: {rule}"))));
-            assert_eq!(denying_rules(&world), ["rbac-escalation"], "{field} {group} {resource} {verb}");
+            let harness = Harness::new(&format!("{}\n{allowed_by_others}", pack_with(&format!("{field}: {rule}"))));
+            assert_eq!(denying_rules(&harness), ["rbac-escalation"], "{field} {group} {resource} {verb}");
         }
         let hooks = Harness::new(&format!("run: {{lifecycle: {{rbac: {rule}}}}}"));
         assert_eq!(denying_rules(&hooks), ["rbac-escalation"], "hook: {group} {resource} {verb}");
@@ -46,8 +46,8 @@ fn an_exception_must_be_listed_by_the_policy_and_by_the_floor() {
         ("null", exception, false),
         ("{}", exception, false),
     ] {
-        let world = Harness::new(&format!("{pack}\npolicy: {policy}\nfloor: {floor}"));
-        assert_eq!(world.decide().2.is_some(), expected, "{policy} {floor}");
+        let harness = Harness::new(&format!("{pack}\npolicy: {policy}\nfloor: {floor}"));
+        assert_eq!(harness.decide().2.is_some(), expected, "{policy} {floor}");
     }
 }
 
@@ -72,24 +72,24 @@ fn a_right_that_is_not_known_to_be_harmless_needs_the_floors_consent() {
         // A policy that bounds permissions bounds these too.
         ("{rbacPolicy: {ceiling: [{apiGroups: [''], resources: [pods], verbs: [get]}]}}", lists, false),
     ] {
-        let world = Harness::new(&format!("{pack}\npolicy: {policy}\nfloor: {floor}"));
-        assert_eq!(world.decide().2.is_some(), expected, "{policy} {floor}");
+        let harness = Harness::new(&format!("{pack}\npolicy: {policy}\nfloor: {floor}"));
+        assert_eq!(harness.decide().2.is_some(), expected, "{policy} {floor}");
     }
 }
 
 /// Under the floor that we ship, which lists these namespaces, with authors that are not recorded: as the controller
 /// admits.
 fn of_unknown_authors(changes: &str, listed: &[&str]) -> Harness {
-    let mut world = Harness::new(changes);
+    let mut harness = Harness::new(changes);
     let mut floor = shipped(FLOOR);
     let rbac = floor.rbac_policy.as_mut().expect("a part about rights");
-    rbac.cluster_rbac_namespaces = Some(listed.iter().map(|it| (*it).into()).collect());
+    rbac.cluster_rbac_namespaces = Some(listed.iter().map(|namespace| (*namespace).into()).collect());
     let author = Permissions::for_unknown_author(Some(&floor), NAMESPACE);
-    world.author = Some(author.clone());
-    world.agent_author = Some(author.clone());
-    world.pack_author = Some(author);
-    world.floor = Some(floor);
-    world
+    harness.author = Some(author.clone());
+    harness.agent_author = Some(author.clone());
+    harness.pack_author = Some(author);
+    harness.floor = Some(floor);
+    harness
 }
 
 /// Listing a namespace consents to grants there. It does not give its users what the floor's exceptions leave to packs
@@ -116,7 +116,7 @@ fn an_unknown_author_grants_what_is_harmless_and_only_where_the_floor_lists_the_
         for changes in askers(&rule(resources, verbs)) {
             let rules = |listed: &[&str]| -> Vec<&'static str> {
                 let (reasons, ..) = of_unknown_authors(&changes, listed).decide();
-                reasons.iter().map(|it| it.rule).collect()
+                reasons.iter().map(|reason| reason.rule).collect()
             };
             assert_eq!(rules(&[NAMESPACE]), where_listed, "{changes}");
             let elsewhere = match where_listed {
@@ -129,9 +129,9 @@ fn an_unknown_author_grants_what_is_harmless_and_only_where_the_floor_lists_the_
     }
     // The operator's own pack has the permissions that the exceptions are for.
     let pack = pack_with("rbac: [{apiGroups: [''], resources: [services, configmaps], verbs: [get, create, patch]}]");
-    let mut world = of_unknown_authors(&pack.replace("own:", "system:"), &[]);
-    world.pack_author = None;
-    assert_eq!(world.decide().0, []);
+    let mut harness = of_unknown_authors(&pack.replace("own:", "system:"), &[]);
+    harness.pack_author = None;
+    assert_eq!(harness.decide().0, []);
 }
 
 #[test]
@@ -150,15 +150,17 @@ fn no_exception_covers_writes_in_the_whole_cluster() {
             &["rbac-escalation"],
         ),
     ] {
-        let mut world = with(rule);
+        let mut harness = with(rule);
         // The policy excepts everything that the floor leaves to it.
-        world.policy = world.floor.clone().map(|it| SympoziumPolicy::new("p", it));
-        if let Some(agent) = &mut world.agent {
+        harness.policy = harness.floor.clone().map(|floor| SympoziumPolicy::new("p", floor));
+        if let Some(agent) = &mut harness.agent {
             agent.spec.policy_ref = Some("p".into());
         }
-        let rules = |world: &Harness| -> Vec<&'static str> { world.decide().0.iter().map(|it| it.rule).collect() };
-        assert_eq!(rules(&world), by_users, "{rule}");
-        world.pack_author = None;
-        assert_eq!(rules(&world), by_operators, "{rule}");
+        let rules = |harness: &Harness| -> Vec<&'static str> {
+            harness.decide().0.iter().map(|violation| violation.rule).collect()
+        };
+        assert_eq!(rules(&harness), by_users, "{rule}");
+        harness.pack_author = None;
+        assert_eq!(rules(&harness), by_operators, "{rule}");
     }
 }

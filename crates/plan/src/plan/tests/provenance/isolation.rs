@@ -1,6 +1,7 @@
 //! Tools with their features, isolation, and bounds of resources and depth.
 
 use serde_json::Value;
+use sympozium_api::builtin_tool::BUILTIN_TOOLS;
 
 use super::walk::{Untraced, Walk, demand, list, text};
 
@@ -27,7 +28,7 @@ impl Walk<'_> {
     pub fn has_tool(&self, names: &[&str]) -> bool {
         list(&self.plan["tools"])
             .iter()
-            .any(|it| it["pack"].is_null() && it["gate"] != "deny" && names.contains(&text(&it["name"])))
+            .any(|tool| tool["pack"].is_null() && tool["gate"] != "deny" && names.contains(&text(&tool["name"])))
     }
 
     /// Every tool that can be called: its feature is enabled, and no rule denies it.
@@ -36,19 +37,19 @@ impl Walk<'_> {
         for (index, tool) in tools.iter().enumerate() {
             let name = text(&tool["name"]);
             let what = || format!("the tool {name} of {}", tool["pack"]);
-            let native = TOOLS.iter().find(|(it, _)| *it == name);
+            let native = TOOLS.iter().find(|(tool, _)| *tool == name);
             let is_ours = native.is_some() || name == COMMAND;
             let mut before = tools[..index].iter();
-            let is_twin = before.any(|it| it["name"] == name && it["pack"] != tool["pack"]);
+            let is_twin = before.any(|other| other["name"] == name && other["pack"] != tool["pack"]);
             demand(tool["pack"].is_null() == native.is_some(), what)?;
             demand(!is_twin || is_ours, what)?;
             if tool["gate"] == "deny" {
                 continue;
             }
             let feature = native.map_or(Some("code-execution"), |(_, feature)| *feature);
-            demand(!feature.is_some_and(|it| self.is_closed(it)), what)?;
+            demand(!feature.is_some_and(|feature| self.is_closed(feature)), what)?;
             let denied = list(self.get(self.run, "/spec/toolPolicy/deny"));
-            demand(!denied.iter().any(|it| it == name), what)?;
+            demand(!denied.iter().any(|denied| denied == name), what)?;
             if native.is_some() {
                 self.gate(tool)?;
             }
@@ -61,13 +62,10 @@ impl Walk<'_> {
         for policy in [self.policy, self.floor] {
             let gating = self.get(policy, "/spec/toolGating");
             let mut rules = list(&gating["rules"]).iter();
-            let rule = rules.find(|it| it["tool"] == tool["name"]);
+            let rule = rules.find(|rule| rule["tool"] == tool["name"]);
             // Skills are attached to be read: the default for tools without a rule does not apply to that.
-            let usual = match tool["name"] == "load_skill" {
-                true => &Value::Null,
-                false => &gating["defaultAction"],
-            };
-            let action = rule.map_or(usual, |it| &it["action"]);
+            let usual = if tool["name"] == "load_skill" { &Value::Null } else { &gating["defaultAction"] };
+            let action = rule.map_or(usual, |rule| &rule["action"]);
             let is_closed = action == "deny" || (action == "ask" && tool["gate"] != "ask");
             demand(!is_closed, || format!("{} without {action}", tool["name"]))?;
         }
@@ -79,7 +77,7 @@ impl Walk<'_> {
         let parts = list(&self.plan["parts"]);
         let isolation = &self.plan["isolation"];
         let is_sandbox = self.plan["workload"]["kind"] == "sandbox";
-        let has_sandbox = parts.iter().any(|it| it["role"]["kind"] == "sandbox");
+        let has_sandbox = parts.iter().any(|part| part["role"]["kind"] == "sandbox");
         let is_closed = has_sandbox && self.is_closed("code-execution");
         demand(!is_closed, || "a sandbox without commands".to_owned())?;
         self.seccomp(&isolation["seccomp"])?;
@@ -87,7 +85,7 @@ impl Walk<'_> {
             let policy = self.get(policy, "/spec/sandboxPolicy");
             let demanded = list(&policy["minimumIsolation"]);
             let floor = list(&isolation["floor"]);
-            let missing = demanded.iter().find(|it| !floor.contains(it));
+            let missing = demanded.iter().find(|guarantee| !floor.contains(guarantee));
             demand(missing.is_none(), || format!("{missing:?} is not demanded"))?;
             let is_required = policy["required"] == true;
             demand(!is_required || is_sandbox || has_sandbox, || "no sandbox".to_owned())?;
@@ -101,11 +99,11 @@ impl Walk<'_> {
         }
         let floor = list(&isolation["floor"]);
         let handler = text(&isolation["kernel"]["handler"]);
-        let has_kernel = !floor.iter().any(|it| it == "kernel") || KERNELS.contains(&handler);
+        let has_kernel = !floor.iter().any(|guarantee| guarantee == "kernel") || KERNELS.contains(&handler);
         demand(has_kernel, || "the kernel of the node".to_owned())?;
         let is_attested = |part: &Value| part["role"]["kind"] != "skill" || part["start"]["executor"].is_string();
-        let needs_executor = floor.iter().any(|it| it != "kernel");
-        let stranger = parts.iter().find(|it| needs_executor && !is_attested(it));
+        let needs_executor = floor.iter().any(|guarantee| guarantee != "kernel");
+        let stranger = parts.iter().find(|part| needs_executor && !is_attested(part));
         demand(stranger.is_none(), || format!("{stranger:?} attests nothing"))?;
         // The generated installations do not have these services.
         let served = self.plan["workload"]["warmPool"].is_null() && self.plan["task"]["mode"] != "server";
@@ -116,7 +114,9 @@ impl Walk<'_> {
     /// the agent's own policy names it, and not where only the floor does.
     fn seccomp(&mut self, filter: &Value) -> Result<(), Untraced> {
         let what = || format!("the filter {filter}");
-        let is_it = |it: &Value| it["type"] == filter["type"] && it["localhostProfile"] == filter["localhostProfile"];
+        let is_it = |profile: &Value| {
+            profile["type"] == filter["type"] && profile["localhostProfile"] == filter["localhostProfile"]
+        };
         let field = "/spec/sandboxPolicy/seccompProfile";
         for policy in [self.policy, self.floor] {
             let named = self.get(policy, field);
@@ -152,12 +152,12 @@ impl Walk<'_> {
             self.get(self.policy, "/spec/subagentPolicy/maxDepth"),
             self.get(self.floor, "/spec/subagentPolicy/maxDepth"),
         ];
-        let mut most = most.iter().filter_map(|it| it.as_u64());
-        demand(most.all(|it| depth <= it), || format!("{depth} levels"))?;
+        let mut most = most.iter().filter_map(|limit| limit.as_u64());
+        demand(most.all(|limit| depth <= limit), || format!("{depth} levels"))?;
         for part in list(&self.plan["parts"]) {
             let amounts = &part["amounts"];
             // No amount of a container is none: it could use the whole node.
-            let is_bounded = ["cpuLimit", "memoryLimit"].iter().all(|it| quantity(&amounts[it]) > 0.0);
+            let is_bounded = ["cpuLimit", "memoryLimit"].iter().all(|limit| quantity(&amounts[limit]) > 0.0);
             demand(is_bounded, || format!("{} with {amounts}", part["name"]))?;
         }
         for policy in [self.policy, self.floor] {
@@ -168,8 +168,8 @@ impl Walk<'_> {
             for (most, amount) in [("maxCPU", "cpuLimit"), ("maxMemory", "memoryLimit")] {
                 let most = self.get(policy, &format!("/spec/sandboxPolicy/{most}"));
                 let parts = list(&self.plan["parts"]).iter();
-                let lasting = parts.filter(|it| !matches!(text(&it["role"]["kind"]), "preRun" | "postRun"));
-                let used: f64 = lasting.map(|it| quantity(&it["amounts"][amount])).sum();
+                let lasting = parts.filter(|part| !matches!(text(&part["role"]["kind"]), "preRun" | "postRun"));
+                let used: f64 = lasting.map(|part| quantity(&part["amounts"][amount])).sum();
                 // A small tolerance for sums of fractions.
                 let is_within = most.is_null() || used <= quantity(most) * 1.000_001;
                 demand(is_within, || format!("{used} of {amount}"))?;
@@ -185,7 +185,7 @@ fn quantity(value: &Value) -> f64 {
         return number;
     }
     let written = text(value);
-    let end = written.find(|it: char| !it.is_ascii_digit() && it != '.');
+    let end = written.find(|character: char| !character.is_ascii_digit() && character != '.');
     let (number, unit) = written.split_at(end.unwrap_or(written.len()));
     let unit = match unit {
         "" => 1.0,
@@ -196,4 +196,14 @@ fn quantity(value: &Value) -> f64 {
         _ => panic!("{written} has another unit"),
     };
     number.parse::<f64>().expect("a number") * unit
+}
+
+/// The table says by itself which feature a tool needs, so that a mistake in the product's table is noticed. A tool that
+/// is missing here would be traced as one of a pack.
+#[test]
+fn every_builtin_tool_is_in_the_table() {
+    let offered = BUILTIN_TOOLS.iter().filter(|tool| tool.offer.is_some() && tool.name != COMMAND);
+    let mut offered: Vec<_> = offered.map(|tool| (tool.name, tool.feature.map(|feature| feature.as_str()))).collect();
+    offered.sort_unstable();
+    assert_eq!(TOOLS, offered);
 }

@@ -11,8 +11,8 @@ type Mutation = fn(&mut Value) -> bool;
 /// Changes, by name.
 pub const MUTATIONS: &[(&str, Mutation)] = &[
     ("a destination for the model's credential", |plan| {
-        let found = credential(plan, |it| it["name"] == "model");
-        push(found.map(|it| &mut it["reach"]["destinations"]), evil())
+        let found = credential(plan, |credential| credential["name"] == "model");
+        push(found.map(|credential| &mut credential["reach"]["destinations"]), evil())
     }),
     ("another address of the model", |plan| {
         let endpoint = &mut plan["model"]["endpoint"];
@@ -20,8 +20,8 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
             return false;
         }
         endpoint["host"] = json!("evil.example.net");
-        let found = credential(plan, |it| it["name"] == "model");
-        let found = found.map(|it| &mut it["reach"]["destinations"][0]["host"]);
+        let found = credential(plan, |credential| credential["name"] == "model");
+        let found = found.map(|credential| &mut credential["reach"]["destinations"][0]["host"]);
         set(found, json!("evil.example.net"))
     }),
     ("another port of the model", |plan| {
@@ -30,8 +30,8 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
             return false;
         }
         endpoint["port"] = json!(8081);
-        let found = credential(plan, |it| it["name"] == "model");
-        set(found.map(|it| &mut it["reach"]["destinations"][0]["port"]), json!(8081))
+        let found = credential(plan, |credential| credential["name"] == "model");
+        set(found.map(|credential| &mut credential["reach"]["destinations"][0]["port"]), json!(8081))
     }),
     ("a key in plain", |plan| {
         let has_key = !list(&plan["model"]["keys"]).is_empty();
@@ -44,17 +44,17 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
     }),
     ("another model", |plan| set(plan.pointer_mut("/model/model"), json!("more-expensive"))),
     ("all hosts for a skill", |plan| {
-        let found = credential(plan, |it| it["name"] != "model" && it["name"] != "web");
-        set(found.map(|it| &mut it["reach"]["public"]), json!(true))
+        let found = credential(plan, |credential| credential["name"] != "model" && credential["name"] != "web");
+        set(found.map(|credential| &mut credential["reach"]["public"]), json!(true))
     }),
     ("a destination for a skill", |plan| {
-        let found = credential(plan, |it| it["name"] != "model" && it["name"] != "web");
-        push(found.map(|it| &mut it["reach"]["destinations"]), evil())
+        let found = credential(plan, |credential| credential["name"] != "model" && credential["name"] != "web");
+        push(found.map(|credential| &mut credential["reach"]["destinations"]), evil())
     }),
     ("a private destination for the web", |plan| {
-        let found = credential(plan, |it| it["name"] == "web");
+        let found = credential(plan, |credential| credential["name"] == "web");
         let private = json!({ "host": "vault.other.svc", "port": 8200 });
-        let Some(reach) = found.map(|it| &mut it["reach"]) else {
+        let Some(reach) = found.map(|credential| &mut credential["reach"]) else {
             return false;
         };
         if reach["destinations"].is_null() {
@@ -68,24 +68,24 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
     }),
     ("a right", |plan| {
         let rule = json!({ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get"] });
-        let found = list_mut(plan, "identities").find(|it| it["namespaceRules"].is_array());
-        push(found.map(|it| &mut it["namespaceRules"]), rule)
+        let found = list_mut(plan, "identities").find(|identity| identity["namespaceRules"].is_array());
+        push(found.map(|identity| &mut identity["namespaceRules"]), rule)
     }),
     ("a verb", |plan| {
-        let found = list_mut(plan, "identities").find(|it| it["namespaceRules"].is_array());
-        push(found.map(|it| &mut it["namespaceRules"][0]["verbs"]), json!("delete"))
+        let found = list_mut(plan, "identities").find(|identity| identity["namespaceRules"].is_array());
+        push(found.map(|identity| &mut identity["namespaceRules"][0]["verbs"]), json!("delete"))
     }),
     ("rights in the whole cluster", |plan| {
-        let found = list_mut(plan, "identities").find(|it| it["clusterRules"].is_null());
+        let found = list_mut(plan, "identities").find(|identity| identity["clusterRules"].is_null());
         let Some(identity) = found else { return false };
         identity["clusterRules"] = identity["namespaceRules"].clone();
         true
     }),
     ("an identity of another part", |plan| {
-        let Some(name) = list(&plan["identities"]).first().map(|it| it["name"].clone()) else {
+        let Some(name) = list(&plan["identities"]).first().map(|identity| identity["name"].clone()) else {
             return false;
         };
-        set(plan.pointer_mut("/parts/0").map(|it| &mut it["identity"]), name)
+        set(plan.pointer_mut("/parts/0").map(|part| &mut part["identity"]), name)
     }),
     ("a Secret as a variable of the agent", |plan| env(plan, "agent", stolen())),
     ("a Secret as a variable of the bridge", |plan| env(plan, "bridge", stolen())),
@@ -95,9 +95,10 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
     ("a Secret as files of a skill", |plan| mount(plan, "skill", secret_volume("more"))),
     ("a Secret as files of the sandbox", |plan| mount(plan, "sandbox", secret_volume("more"))),
     ("another Secret of a skill", |plan| {
-        let is_secret = |it: &&mut Value| it["source"]["kind"] == "secret" && it["name"] != "bridge-headers";
+        let is_secret =
+            |volume: &&mut Value| volume["source"]["kind"] == "secret" && volume["name"] != "bridge-headers";
         let found = list_mut(plan, "volumes").find(is_secret);
-        set(found.map(|it| &mut it["source"]["secret"]), json!("stolen"))
+        set(found.map(|volume| &mut volume["source"]["secret"]), json!("stolen"))
     }),
     ("another key of the model", |plan| set(plan.pointer_mut("/model/keys/0/secret"), json!("stolen"))),
     ("another Secret with headers", |plan| set(plan.pointer_mut("/model/headersSecret"), json!("stolen"))),
@@ -116,31 +117,34 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
         mount(plan, "agent", node)
     }),
     ("writing where the node may be read", |plan| {
-        let is_host = |it: &Value| it["source"]["kind"] == "host" && it["source"]["path"] == "/var/log";
+        let is_host = |volume: &Value| volume["source"]["kind"] == "host" && volume["source"]["path"] == "/var/log";
         let volumes = list(&plan["volumes"]).iter();
-        let volumes: Vec<Value> = volumes.filter(|it| is_host(it)).map(|it| it["name"].clone()).collect();
-        let mounts = list_mut(plan, "parts").flat_map(|it| list_mut(it, "mounts"));
-        let found = mounts.into_iter().find(|it| volumes.contains(&it["volume"]));
-        set(found.map(|it| &mut it["readOnly"]), json!(false))
+        let volumes: Vec<Value> =
+            volumes.filter(|volume| is_host(volume)).map(|volume| volume["name"].clone()).collect();
+        let mounts = list_mut(plan, "parts").flat_map(|part| list_mut(part, "mounts"));
+        let found = mounts.into_iter().find(|mount| volumes.contains(&mount["volume"]));
+        set(found.map(|mount| &mut mount["readOnly"]), json!(false))
     }),
     ("writing where a volume may be read", |plan| {
         let volumes = list(&plan["volumes"]).iter();
-        let volumes = volumes.filter(|it| it["source"]["kind"] == "declared");
-        let volumes: Vec<Value> = volumes.map(|it| it["name"].clone()).collect();
-        let mounts = list_mut(plan, "parts").flat_map(|it| list_mut(it, "mounts"));
-        let is_it = |it: &Value| volumes.contains(&it["volume"]) && it["readOnly"] == true && it["path"] == "/cache";
-        let found = mounts.into_iter().find(|it| is_it(it));
-        set(found.map(|it| &mut it["readOnly"]), json!(false))
+        let volumes = volumes.filter(|volume| volume["source"]["kind"] == "declared");
+        let volumes: Vec<Value> = volumes.map(|volume| volume["name"].clone()).collect();
+        let mounts = list_mut(plan, "parts").flat_map(|part| list_mut(part, "mounts"));
+        let is_it = |mount: &Value| {
+            volumes.contains(&mount["volume"]) && mount["readOnly"] == true && mount["path"] == "/cache"
+        };
+        let found = mounts.into_iter().find(|mount| is_it(mount));
+        set(found.map(|mount| &mut mount["readOnly"]), json!(false))
     }),
     ("the files between bridge and skill for the agent", |plan| {
-        let ipc = |it: &&Value| it["name"].as_str().is_some_and(|it| it.ends_with("-ipc"));
-        let name = list(&plan["volumes"]).iter().find(ipc).map(|it| it["name"].clone());
+        let ipc = |volume: &&Value| volume["name"].as_str().is_some_and(|name| name.ends_with("-ipc"));
+        let name = list(&plan["volumes"]).iter().find(ipc).map(|volume| volume["name"].clone());
         let Some(name) = name else { return false };
         let mount = json!({ "volume": name, "path": "/ipc", "readOnly": false });
         push(plan.pointer_mut("/parts/0/mounts"), mount)
     }),
     ("the workspace for the bridge", |plan| {
-        let has = list(&plan["volumes"]).iter().any(|it| it["name"] == "workspace");
+        let has = list(&plan["volumes"]).iter().any(|volume| volume["name"] == "workspace");
         let mount = json!({ "volume": "workspace", "path": "/workspace", "readOnly": true });
         has && push(plan.pointer_mut("/parts/1/mounts"), mount)
     }),
@@ -149,8 +153,8 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
         push(plan.pointer_mut("/parts/0/mounts"), mount)
     }),
     ("a token of another part", |plan| {
-        let token = |it: &&Value| it["source"]["kind"] == "token";
-        let name = list(&plan["volumes"]).iter().find(token).map(|it| it["name"].clone());
+        let token = |volume: &&Value| volume["source"]["kind"] == "token";
+        let name = list(&plan["volumes"]).iter().find(token).map(|volume| volume["name"].clone());
         let Some(name) = name else { return false };
         let mount = json!({ "volume": name, "path": "/var/run/secrets/x", "readOnly": true });
         push(plan.pointer_mut("/parts/0/mounts"), mount)
@@ -161,15 +165,15 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
     ("root", |plan| power(plan, "runAsRoot")),
     ("the node for the agent", |plan| {
         let access = json!({ "enabled": true, "hostNetwork": true });
-        set(plan.pointer_mut("/parts/0").map(|it| &mut it["hostAccess"]), access)
+        set(plan.pointer_mut("/parts/0").map(|part| &mut part["hostAccess"]), access)
     }),
     ("another image of the agent", |plan| image(plan, "agent")),
     ("another image of a skill", |plan| image(plan, "skill")),
     ("another image of a hook", |plan| image(plan, "preRun")),
     ("another image of the sandbox", |plan| image(plan, "sandbox")),
     ("another executor", |plan| {
-        let found = list_mut(plan, "parts").find(|it| it["start"]["executor"].is_string());
-        set(found.map(|it| &mut it["start"]["executor"]), json!("evil.example.net/x:1"))
+        let found = list_mut(plan, "parts").find(|part| part["start"]["executor"].is_string());
+        set(found.map(|part| &mut part["start"]["executor"]), json!("evil.example.net/x:1"))
     }),
     ("a variable of the agent", |plan| env(plan, "agent", forged())),
     ("a variable of the bridge", |plan| env(plan, "bridge", forged())),
@@ -178,8 +182,8 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
     ("a variable of a hook", |plan| env(plan, "preRun", forged())),
     ("a variable of the run for a hook that does not list it", |plan| {
         let mut parts = list_mut(plan, "parts");
-        let found = parts.find(|it| it["role"] == json!({ "kind": "preRun", "hook": "second" }));
-        let variables = found.and_then(|it| it.get_mut("env"));
+        let found = parts.find(|part| part["role"] == json!({ "kind": "preRun", "hook": "second" }));
+        let variables = found.and_then(|part| part.get_mut("env"));
         push(variables, json!({ "name": "MODE", "value": "test" }))
     }),
     ("the model's Secret as files of a skill", |plan| {
@@ -198,9 +202,9 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
     }),
     ("writing files for an agent that reads them", |plan| deny_tools(plan, &["edit_file", "write_file"])),
     ("a tool that is denied", |plan| {
-        let is_denied = |it: &&mut Value| it["gate"] == "deny" && it["name"] == "write_file";
+        let is_denied = |tool: &&mut Value| tool["gate"] == "deny" && tool["name"] == "write_file";
         let found = list_mut(plan, "tools").find(is_denied);
-        set(found.map(|it| &mut it["gate"]), json!("allow"))
+        set(found.map(|tool| &mut tool["gate"]), json!("allow"))
     }),
     ("another value of a header", |plan| set(plan["model"]["headers"].get_mut("x-team"), json!("other"))),
     ("all system calls", |plan| {
@@ -219,10 +223,10 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
     }),
     ("another value of a variable", |plan| {
         let mut parts = list_mut(plan, "parts");
-        let found = parts.find(|it| it["role"]["kind"] == "preRun");
-        let mut variables = found.into_iter().flat_map(|it| list_mut(it, "env"));
-        let found = variables.find(|it| it["name"] == "AGENT_RUN_ID");
-        set(found.map(|it| &mut it["value"]), json!("another"))
+        let found = parts.find(|part| part["role"]["kind"] == "preRun");
+        let mut variables = found.into_iter().flat_map(|part| list_mut(part, "env"));
+        let found = variables.find(|variable| variable["name"] == "AGENT_RUN_ID");
+        set(found.map(|variable| &mut variable["value"]), json!("another"))
     }),
 ];
 
@@ -254,7 +258,7 @@ fn list_mut<'v>(value: &'v mut Value, field: &str) -> impl Iterator<Item = &'v m
 }
 
 fn credential(plan: &mut Value, is: impl Fn(&Value) -> bool) -> Option<&mut Value> {
-    list_mut(plan, "credentials").find(|it| is(it))
+    list_mut(plan, "credentials").find(|credential| is(credential))
 }
 
 fn set(place: Option<&mut Value>, value: Value) -> bool {
@@ -270,15 +274,15 @@ fn set(place: Option<&mut Value>, value: Value) -> bool {
 
 fn push(place: Option<&mut Value>, value: Value) -> bool {
     let list = place.and_then(Value::as_array_mut);
-    list.map(|it| it.push(value)).is_some()
+    list.map(|list| list.push(value)).is_some()
 }
 
 /// Denies tools to an agent that has the workspace because of them, and writes to it unless a tool that reads is left.
 fn deny_tools(plan: &mut Value, names: &[&str]) -> bool {
     let mut mounts = list(&plan["parts"][0]["mounts"]).iter();
-    let has = mounts.any(|it| it["volume"] == "workspace" && it["readOnly"] != true);
+    let has = mounts.any(|mount| mount["volume"] == "workspace" && mount["readOnly"] != true);
     for tool in list_mut(plan, "tools") {
-        let is_named = tool["name"].as_str().is_some_and(|it| names.contains(&it));
+        let is_named = tool["name"].as_str().is_some_and(|tool| names.contains(&tool));
         if is_named && tool["pack"].is_null() {
             tool["gate"] = json!("deny");
         }
@@ -287,7 +291,7 @@ fn deny_tools(plan: &mut Value, names: &[&str]) -> bool {
 }
 
 fn part<'v>(plan: &'v mut Value, role: &str) -> Option<&'v mut Value> {
-    list_mut(plan, "parts").find(|it| it["role"]["kind"] == role)
+    list_mut(plan, "parts").find(|part| part["role"]["kind"] == role)
 }
 
 fn env(plan: &mut Value, role: &str, variable: Value) -> bool {
@@ -302,24 +306,25 @@ fn env(plan: &mut Value, role: &str, variable: Value) -> bool {
 
 fn mount(plan: &mut Value, role: &str, volume: Value) -> bool {
     let mount = json!({ "volume": volume["name"], "path": "/more", "readOnly": true });
-    let is_there = push(part(plan, role).map(|it| &mut it["mounts"]), mount);
+    let is_there = push(part(plan, role).map(|part| &mut part["mounts"]), mount);
     is_there && push(plan.get_mut("volumes"), volume)
 }
 
 fn image(plan: &mut Value, role: &str) -> bool {
     let found = part(plan, role);
-    set(found.map(|it| &mut it["image"]), json!("evil.example.net/x:1"))
+    set(found.map(|part| &mut part["image"]), json!("evil.example.net/x:1"))
 }
 
 /// Access to the node for a skill that has not requested it.
 fn power(plan: &mut Value, power: &str) -> bool {
-    let has = |it: &Value| it["role"]["kind"] == "skill" && it["hostAccess"][power] != true;
-    let Some(part) = list_mut(plan, "parts").find(|it| has(it)) else {
+    let has = |part: &Value| part["role"]["kind"] == "skill" && part["hostAccess"][power] != true;
+    let Some(part) = list_mut(plan, "parts").find(|part| has(part)) else {
         return false;
     };
-    match part["hostAccess"].is_null() {
-        true => part["hostAccess"] = json!({ "enabled": true, power: true }),
-        false => part["hostAccess"][power] = json!(true),
+    if part["hostAccess"].is_null() {
+        part["hostAccess"] = json!({ "enabled": true, power: true });
+    } else {
+        part["hostAccess"][power] = json!(true);
     }
     true
 }

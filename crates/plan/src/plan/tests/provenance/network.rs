@@ -25,13 +25,13 @@ fn is_public(host: &str) -> bool {
 /// Whether a pattern covers a host and port.
 fn covers(pattern: &Value, host: &str, port: u64) -> bool {
     let hosts = text(&pattern["host"]);
-    let of_domain = hosts.strip_prefix('*').is_some_and(|it| host.ends_with(it));
+    let of_domain = hosts.strip_prefix('*').is_some_and(|domain| host.ends_with(domain));
     (hosts == host || of_domain) && pattern["port"].as_u64().unwrap_or(443) == port
 }
 
 impl Walk<'_> {
     fn is_listed(&self, policy: usize, host: &str, port: u64) -> bool {
-        list(self.get(policy, EGRESS)).iter().any(|it| covers(it, host, port))
+        list(self.get(policy, EGRESS)).iter().any(|rule| covers(rule, host, port))
     }
 
     /// Whether both policies let a run reach a host, and which fields allow it.
@@ -78,8 +78,8 @@ impl Walk<'_> {
     }
 
     fn web(&mut self, reach: &Value) -> Result<(), Untraced> {
-        let is_fetch = |it: &&Value| it["name"] == "fetch_url" && it["gate"] != "deny";
-        let fetches = list(&self.plan["tools"]).iter().any(|it| is_fetch(&it));
+        let is_fetch = |tool: &&Value| tool["name"] == "fetch_url" && tool["gate"] != "deny";
+        let fetches = list(&self.plan["tools"]).iter().any(|tool| is_fetch(&tool));
         demand(fetches, || "the web, which no tool reaches".to_owned())?;
         if reach["public"] == true {
             // The whole web is allowed where any host of it is.
@@ -94,8 +94,8 @@ impl Walk<'_> {
 
     fn skill(&mut self, name: &str, part: &str, reach: &Value) -> Result<(), Untraced> {
         let mut parts = list(&self.plan["parts"]).iter();
-        let found = parts.find(|it| it["name"] == name && name == part);
-        let pack = found.map_or(Ok(None), |it| self.pack_of(it))?;
+        let found = parts.find(|candidate| candidate["name"] == name && name == part);
+        let pack = found.map_or(Ok(None), |found| self.pack_of(found))?;
         let pack = pack.ok_or_else(|| format!("the credential {name} of {part}"))?;
         demand(reach["public"] == false, || format!("all hosts for {part}"))?;
         for destination in list(&reach["destinations"]) {
@@ -103,7 +103,9 @@ impl Walk<'_> {
             let port = destination["port"].as_u64().unwrap_or_default();
             let field = "/spec/sidecar/egress";
             let mut egress = list(self.get(pack, field)).iter();
-            let is = |it: &Value| it["host"] == host && it["port"].as_u64().unwrap_or(443) == port;
+            let is = |destination: &Value| {
+                destination["host"] == host && destination["port"].as_u64().unwrap_or(443) == port
+            };
             demand(egress.any(is), || format!("{host}:{port} of {part}"))?;
             self.by(pack, field);
             self.reach(host, port)?;
@@ -134,7 +136,7 @@ impl Walk<'_> {
             let allowed = self.get(policy, field);
             if allowed.is_array() {
                 let mut names = [asked["model"].as_str(), reference].into_iter().flatten();
-                let all = names.all(|it| list(allowed).contains(&json!(it)));
+                let all = names.all(|name| list(allowed).contains(&json!(name)));
                 demand(all, || format!("the model {model}"))?;
                 self.by(policy, field);
             }
@@ -165,12 +167,12 @@ impl Walk<'_> {
         }
         let host = text(&endpoint["host"]);
         let port = endpoint["port"].as_u64().unwrap_or_default();
-        let is_metadata = METADATA.iter().any(|it| host.starts_with(it));
+        let is_metadata = METADATA.iter().any(|prefix| host.starts_with(prefix));
         demand(!is_metadata, || format!("the metadata service {host}"))?;
         let ways = self.ways_to_model(asked, host, port)?;
         demand(!ways.is_empty(), || format!("the model's address {host}:{port}"))?;
         let has_key = !list(&model["keys"]).is_empty() || !model["headersSecret"].is_null();
-        let is_opened = ways.iter().any(|it| !it.is_empty()) && host.ends_with(".svc");
+        let is_opened = ways.iter().any(|way| !way.is_empty()) && host.ends_with(".svc");
         let is_plain = endpoint["encrypted"] == false && host != "localhost";
         demand(!is_plain || !has_key || is_opened, || format!("a key for {host}:{port} in plain"))?;
         if let [fields] = ways.as_slice() {
@@ -208,8 +210,10 @@ impl Walk<'_> {
             return Ok(ways);
         };
         let (namespace, name) = reference.split_once('/').unwrap_or((self.namespace(), reference));
-        let is = |it: &Value| {
-            it["kind"] == "Model" && it["metadata"]["name"] == name && it["metadata"]["namespace"] == namespace
+        let is = |object: &Value| {
+            object["kind"] == "Model"
+                && object["metadata"]["name"] == name
+                && object["metadata"]["namespace"] == namespace
         };
         let found = self.objects.iter().position(is);
         let found = found.ok_or_else(|| format!("there is no Model {reference}"))?;

@@ -20,9 +20,9 @@ impl Walk<'_> {
         for mount in list(&part["mounts"]) {
             let name = text(&mount["volume"]);
             let mut volumes = list(&self.plan["volumes"]).iter();
-            let volume = volumes.find(|it| it["name"] == name);
+            let volume = volumes.find(|volume| volume["name"] == name);
             let source = &volume.ok_or_else(|| format!("{mount} is no volume"))?["source"];
-            let times = volumes.filter(|it| it["name"] == name).count();
+            let times = volumes.filter(|volume| volume["name"] == name).count();
             demand(times == 0, || format!("{mount} of two volumes"))?;
             let what = || format!("{mount} of {}: {source}", part["name"]);
             let pack = self.pack_of(part)?;
@@ -38,7 +38,7 @@ impl Walk<'_> {
                 }
                 ("texts", _, _) => {
                     let skills = list(self.get(self.run, "/spec/skills"));
-                    let named = skills.iter().any(|it| it["skillPackRef"] == source["pack"]);
+                    let named = skills.iter().any(|skill| skill["skillPackRef"] == source["pack"]);
                     let is_own = role == "agent" || part["role"]["pack"] == source["pack"];
                     demand(named && is_own && mount["readOnly"] == true, what)?;
                     self.by(self.run, "/spec/skills");
@@ -63,7 +63,7 @@ impl Walk<'_> {
                 }
                 ("configMap", "agent", _) => {
                     let skills = list(self.get(self.run, "/spec/skills"));
-                    let named = skills.iter().any(|it| it["configMapRef"] == source["configMap"]);
+                    let named = skills.iter().any(|skill| skill["configMapRef"] == source["configMap"]);
                     demand(named, what)?;
                     self.foreign(&source["configMap"])?;
                     self.by(self.run, "/spec/skills");
@@ -77,10 +77,10 @@ impl Walk<'_> {
                 ("host", _, Some(pack)) => {
                     let field = "/spec/sidecar/hostAccess/mounts";
                     let mut asked = list(self.get(pack, field)).iter();
-                    let is_it = |it: &Value| {
-                        it["hostPath"] == source["path"]
-                            && it["mountPath"] == mount["path"]
-                            && (it["readOnly"] == false || mount["readOnly"] == true)
+                    let is_it = |listed: &Value| {
+                        listed["hostPath"] == source["path"]
+                            && listed["mountPath"] == mount["path"]
+                            && (listed["readOnly"] == false || mount["readOnly"] == true)
                     };
                     demand(asked.any(is_it), what)?;
                     self.by(pack, field);
@@ -114,8 +114,8 @@ impl Walk<'_> {
     /// Whether a directory of the run itself is for a part.
     fn scratch(&mut self, part: &Value, role: &str, pack: Option<usize>, volume: &str, path: &str) -> bool {
         let skills = list(self.get(self.run, "/spec/skills")).iter();
-        let packs: Vec<&str> = skills.filter_map(|it| it["skillPackRef"].as_str()).collect();
-        let number = |pack: &str| packs.iter().position(|it| *it == pack);
+        let packs: Vec<&str> = skills.filter_map(|skill| skill["skillPackRef"].as_str()).collect();
+        let number = |pack: &str| packs.iter().position(|other| *other == pack);
         match (volume, pack) {
             ("workspace", Some(pack)) => {
                 let field = "/spec/sidecar/mountWorkspace";
@@ -126,20 +126,20 @@ impl Walk<'_> {
             ("door", _) => role == "agent" || role == "bridge",
             _ if volume.ends_with("-ipc") && role == "bridge" => {
                 let of = path.strip_prefix("/ipc/").unwrap_or_default();
-                number(of).is_some_and(|it| volume == format!("skill-{it}-ipc"))
+                number(of).is_some_and(|number| volume == format!("skill-{number}-ipc"))
                     || (of == "sandbox" && volume == "sandbox-ipc")
             }
             _ if volume.ends_with("-ipc") => {
                 let own = match role {
                     "sandbox" => Some("sandbox-ipc".to_owned()),
-                    _ => number(text(&part["role"]["pack"])).map(|it| format!("skill-{it}-ipc")),
+                    _ => number(text(&part["role"]["pack"])).map(|number| format!("skill-{number}-ipc")),
                 };
-                own.is_some_and(|it| it == volume) && path == "/ipc"
+                own.is_some_and(|own| own == volume) && path == "/ipc"
             }
             _ => {
                 let parts = list(&self.plan["parts"]).iter();
-                let mounts = parts.flat_map(|it| list(&it["mounts"]));
-                let times = mounts.filter(|it| it["volume"] == volume).count();
+                let mounts = parts.flat_map(|part| list(&part["mounts"]));
+                let times = mounts.filter(|mount| mount["volume"] == volume).count();
                 times == 1 && ["/tmp", "/dev/shm"].contains(&path)
             }
         }
@@ -150,16 +150,16 @@ impl Walk<'_> {
         let (volumes, mounts) = (format!("{owner}/volumes"), format!("{owner}/volumeMounts"));
         let volume = &source["volume"];
         let of_name = list(self.get(object, &volumes)).iter();
-        let of_name: Vec<&Value> = of_name.filter(|it| it["name"] == volume["name"]).collect();
+        let of_name: Vec<&Value> = of_name.filter(|candidate| candidate["name"] == volume["name"]).collect();
         let is_declared = of_name == [volume];
         let sub_path = text(&mount["subPath"]);
         let is_below = sub_path.is_empty() || is_plain(&format!("/{sub_path}"));
-        let is_mounted = list(self.get(object, &mounts)).iter().any(|it| {
-            it["name"] == volume["name"]
-                && it["mountPath"] == mount["path"]
-                && it["subPath"] == mount["subPath"]
-                && it["subPathExpr"].is_null()
-                && (it["readOnly"] != true || mount["readOnly"] == true)
+        let is_mounted = list(self.get(object, &mounts)).iter().any(|listed| {
+            listed["name"] == volume["name"]
+                && listed["mountPath"] == mount["path"]
+                && listed["subPath"] == mount["subPath"]
+                && listed["subPathExpr"].is_null()
+                && (listed["readOnly"] != true || mount["readOnly"] == true)
         });
         demand(is_declared && is_below && is_mounted, || format!("{mount} of {volume}"))?;
         self.by(object, volumes);
@@ -179,7 +179,7 @@ impl Walk<'_> {
         demand(*self.get(pack, enabled) == true, what)?;
         self.by(pack, enabled);
         self.given(pack)?;
-        for power in POWERS.iter().filter(|it| access[**it] == true) {
+        for power in POWERS.iter().filter(|power| access[**power] == true) {
             let asked = format!("/spec/sidecar/hostAccess/{power}");
             demand(*self.get(pack, &asked) == true, what)?;
             self.by(pack, asked);
@@ -228,9 +228,10 @@ impl Walk<'_> {
         demand(is_plain(path), || what.clone())?;
         for policy in self.minding() {
             let mut paths = list(self.get(policy, PATHS)).iter();
-            let has = |it: &Value| {
-                let prefix = text(&it["pathPrefix"]);
-                (path == prefix || path.starts_with(&format!("{prefix}/"))) && (!writable || it["readOnly"] == false)
+            let has = |directory: &Value| {
+                let prefix = text(&directory["pathPrefix"]);
+                (path == prefix || path.starts_with(&format!("{prefix}/")))
+                    && (!writable || directory["readOnly"] == false)
             };
             demand(paths.any(has), || what.clone())?;
             self.by(policy, PATHS);
@@ -248,7 +249,7 @@ impl Walk<'_> {
     /// A pod has its namespaces once: where one pack has the node's, every container must be allowed to.
     pub fn node_namespaces(&mut self) -> Result<(), Untraced> {
         let parts = list(&self.plan["parts"]);
-        let has = |part: &Value| NAMESPACES.iter().any(|it| part["hostAccess"][*it] == true);
+        let has = |part: &Value| NAMESPACES.iter().any(|namespace| part["hostAccess"][*namespace] == true);
         if !parts.iter().any(has) {
             return Ok(());
         }

@@ -50,7 +50,7 @@ impl<'r> Permission<'r> {
     fn is_harmless(&self, in_cluster: bool) -> bool {
         let is_of = |table: &[(&str, &str)]| {
             let mut rows = table.iter().filter(|(group, _)| *group == self.group);
-            rows.any(|(_, resources)| resources.split(' ').any(|it| it == self.resource))
+            rows.any(|(_, resources)| resources.split(' ').any(|resource| resource == self.resource))
         };
         match self.verb {
             "get" | "list" | "watch" => is_of(READABLE),
@@ -61,17 +61,17 @@ impl<'r> Permission<'r> {
 
     /// Whether the policy must except it too, not the floor alone.
     fn escalates(&self) -> bool {
-        let is_wildcard = [self.group, self.resource, self.verb].iter().any(|it| it.contains('*'));
+        let is_wildcard = [self.group, self.resource, self.verb].iter().any(|word| word.contains('*'));
         is_wildcard || (self.group.is_empty() && ESCALATING.contains(&self.resource))
     }
 
     /// Whether one of these rules includes it.
     fn is_in(&self, rules: &Value) -> bool {
-        let has = |words: &Value, word: &str| list(words).iter().any(|it| it == word || it == "*");
+        let has = |words: &Value, word: &str| list(words).iter().any(|listed| listed == word || listed == "*");
         list(rules).iter().any(|rule| {
             let names = list(&rule["resourceNames"]);
             let has_names =
-                names.is_empty() || (!self.names.is_empty() && self.names.iter().all(|it| names.contains(it)));
+                names.is_empty() || (!self.names.is_empty() && self.names.iter().all(|name| names.contains(name)));
             has(&rule["apiGroups"], self.group)
                 && has(&rule["resources"], self.resource)
                 && has(&rule["verbs"], self.verb)
@@ -124,7 +124,7 @@ impl Walk<'_> {
                 }
             }
             let parts = list(&self.plan["parts"]).iter();
-            for part in parts.filter(|it| it["identity"] == identity["name"]) {
+            for part in parts.filter(|part| part["identity"] == identity["name"]) {
                 let holder = match text(&part["role"]["kind"]) {
                     "skill" => part["role"]["pack"] == identity["pack"],
                     "preRun" | "postRun" => identity["pack"].is_null(),
@@ -133,9 +133,9 @@ impl Walk<'_> {
                 demand(holder, || format!("{} is {}", part["name"], identity["name"]))?;
             }
         }
-        let known = |name: &Value| list(&self.plan["identities"]).iter().any(|it| it["name"] == *name);
+        let known = |name: &Value| list(&self.plan["identities"]).iter().any(|identity| identity["name"] == *name);
         let mut parts = list(&self.plan["parts"]).iter();
-        let stranger = parts.find(|it| it["identity"].is_string() && !known(&it["identity"]));
+        let stranger = parts.find(|part| part["identity"].is_string() && !known(&part["identity"]));
         demand(stranger.is_none(), || format!("an unknown identity: {stranger:?}"))
     }
 
@@ -164,7 +164,7 @@ impl Walk<'_> {
             }
             let denied = list(self.get(policy, "/spec/lifecyclePolicy/deniedResources"));
             let main = right.resource.split('/').next();
-            let is_denied = denied.iter().any(|it| it == right.resource || it.as_str() == main);
+            let is_denied = denied.iter().any(|resource| resource == right.resource || resource.as_str() == main);
             demand(!is_of_hooks || !is_denied, || format!("{right}, denied to hooks"))?;
         }
         Ok(())

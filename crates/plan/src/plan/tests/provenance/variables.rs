@@ -41,7 +41,7 @@ impl Walk<'_> {
         let of_run = || {
             let fields = [(self.run, "/spec/env"), (self.agent, "/spec/agents/default/env")];
             let says = |(object, field): &(usize, &str)| {
-                self.get(*object, field).get(name).is_some_and(|it| *it == variable["value"])
+                self.get(*object, field).get(name).is_some_and(|value| *value == variable["value"])
             };
             let found = fields.into_iter().find(says);
             found.map(|(object, field)| (Some(object), field.to_owned()))
@@ -59,8 +59,8 @@ impl Walk<'_> {
                 let pack = self.pack(text(&part["role"]["pack"]))?;
                 let written = list(self.get(pack, "/spec/sidecar/env")).contains(variable);
                 let skills = list(self.get(self.run, "/spec/skills")).iter();
-                let mut own = skills.filter(|it| it["skillPackRef"] == part["role"]["pack"]);
-                let params = own.next().map_or(&Value::Null, |it| &it["params"]);
+                let mut own = skills.filter(|skill| skill["skillPackRef"] == part["role"]["pack"]);
+                let params = own.next().map_or(&Value::Null, |skill| &skill["params"]);
                 let mut params = params.as_object().into_iter().flatten();
                 let is_param = params
                     .any(|(key, value)| name == format!("SKILL_{}", key.to_uppercase()) && variable["value"] == *value);
@@ -94,12 +94,12 @@ impl Walk<'_> {
     fn form(&self, part: &Value, variable: &Value) -> Result<(), Untraced> {
         let what = || format!("the variable {variable} of {}", part["name"]);
         let name = text(&variable["name"]);
-        let is_word = |it: u8| it.is_ascii_alphanumeric() || it == b'_';
+        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         let is_name = !name.is_empty() && name.bytes().all(is_word);
         let is_denied = DENIED.contains(&name.to_uppercase().as_str());
         demand(is_name && !is_denied, what)?;
         let variables = list(&part["env"]).iter();
-        let times = variables.filter(|it| it["name"] == name).count();
+        let times = variables.filter(|variable| variable["name"] == name).count();
         demand(times == 1, what)?;
         let Some(sources) = variable["valueFrom"].as_object() else {
             return Ok(());
@@ -107,7 +107,7 @@ impl Walk<'_> {
         let from = sources.iter().next().filter(|_| sources.len() == 1);
         let (kind, from) = from.ok_or_else(what)?;
         demand(variable["value"].is_null(), what)?;
-        let is_key = |it: &str| !it.is_empty() && !it.contains('/');
+        let is_key = |text: &str| !text.is_empty() && !text.contains('/');
         match kind.as_str() {
             "fieldRef" => demand(SHOWN.contains(&text(&from["fieldPath"])), what),
             "resourceFieldRef" => Ok(()),
@@ -115,10 +115,7 @@ impl Walk<'_> {
                 demand(is_key(text(&from["key"])), what)?;
                 self.foreign(&from["name"])?;
                 let is_of_bridge = part["role"]["kind"] == "bridge";
-                match kind == "secretKeyRef" && !is_of_bridge {
-                    true => self.not_of_model(&from["name"]),
-                    false => Ok(()),
-                }
+                if kind == "secretKeyRef" && !is_of_bridge { self.not_of_model(&from["name"]) } else { Ok(()) }
             }
             _ => demand(false, what),
         }

@@ -26,12 +26,13 @@ const PROGRAMS: &[&str] = &["/bin", "/etc", "/lib", "/sbin", "/usr"];
 /// Whether a path is unambiguous.
 pub fn is_plain(path: &str) -> bool {
     let mut words = path.split('/').skip(1);
-    path.starts_with('/') && words.all(|it| !matches!(it, "" | "." | ".."))
+    path.starts_with('/') && words.all(|word| !matches!(word, "" | "." | ".."))
 }
 
 /// Whether two paths are equal, or one lies below the other.
 fn overlap(one: &str, other: &str) -> bool {
-    let is_below = |path: &str, of: &str| path.strip_prefix(of).is_some_and(|it| it.is_empty() || it.starts_with('/'));
+    let is_below =
+        |path: &str, of: &str| path.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     is_below(one, other) || is_below(other, one)
 }
 
@@ -43,11 +44,11 @@ impl Walk<'_> {
         let mut sources = sources.filter(|(key, _)| *key != "name");
         let (kind, source) = sources.next().ok_or_else(what)?;
         demand(sources.next().is_none(), what)?;
-        self.source(kind, source, is_agent).map_err(|it| format!("{it} of {volume}"))?;
+        self.source(kind, source, is_agent).map_err(|error| format!("{error} of {volume}"))?;
         for source in list(&source["sources"]) {
             for (kind, source) in source.as_object().into_iter().flatten() {
                 demand(PROJECTED.contains(&kind.as_str()), what)?;
-                self.source(kind, source, is_agent).map_err(|it| format!("{it} of {volume}"))?;
+                self.source(kind, source, is_agent).map_err(|error| format!("{error} of {volume}"))?;
             }
         }
         Ok(())
@@ -55,10 +56,10 @@ impl Walk<'_> {
 
     fn source(&self, kind: &str, source: &Value, is_agent: bool) -> Result<(), Untraced> {
         let what = || format!("{kind} {source}");
-        let known = TYPES.iter().find(|(it, _)| *it == kind);
+        let known = TYPES.iter().find(|(name, _)| *name == kind);
         let (_, keys) = known.filter(|_| !is_agent || !OF_PACKS.contains(&kind)).ok_or_else(what)?;
         let mut written = source.as_object().into_iter().flatten();
-        demand(written.all(|(key, _)| keys.split(' ').any(|it| it == key)), what)?;
+        demand(written.all(|(key, _)| keys.split(' ').any(|word| word == key)), what)?;
         for item in list(&source["items"]) {
             demand(is_plain(&format!("/{}", text(&item["path"]))), what)?;
         }
@@ -78,17 +79,17 @@ impl Walk<'_> {
             let path = text(&mount["path"]);
             let what = || format!("{path} of {}", part["name"]);
             let mut before = mounts[..index].iter();
-            let is_twice = before.any(|it| overlap(text(&it["path"]), path));
+            let is_twice = before.any(|other| overlap(text(&other["path"]), path));
             demand(is_plain(path) && !is_twice, what)?;
             let mut volumes = list(&self.plan["volumes"]).iter();
-            let volume = volumes.find(|it| it["name"] == mount["volume"]);
-            let kind = volume.map_or("", |it| text(&it["source"]["kind"]));
+            let volume = volumes.find(|volume| volume["name"] == mount["volume"]);
+            let kind = volume.map_or("", |volume| text(&volume["source"]["kind"]));
             let is_of_manifest = matches!(kind, "declared" | "host" | "secret");
             let role = text(&part["role"]["kind"]);
             if is_of_manifest && role != "bridge" {
                 let programs = PROGRAMS.iter().filter(|_| role == "agent");
                 let mut reserved = RESERVED.iter().chain(programs);
-                demand(!reserved.any(|it| overlap(it, path)), what)?;
+                demand(!reserved.any(|reserved| overlap(reserved, path)), what)?;
             }
         }
         Ok(())

@@ -51,10 +51,7 @@ pub fn text(value: &Value) -> &str {
 
 /// Fails with what is not traced, unless it is.
 pub fn demand(is_allowed: bool, what: impl FnOnce() -> String) -> Result<(), Untraced> {
-    match is_allowed {
-        true => Ok(()),
-        false => Err(what()),
-    }
+    if is_allowed { Ok(()) } else { Err(what()) }
 }
 
 pub struct Walk<'w> {
@@ -73,16 +70,17 @@ impl<'w> Walk<'w> {
             let found = objects.iter().position(is);
             found.ok_or_else(|| "an object is missing".to_owned())
         };
-        let is_agent = |it: &Value| it["kind"] == "Agent" || it["kind"] == "SympoziumInstance";
-        let is_policy = |it: &Value, name: &Value| it["kind"] == "SympoziumPolicy" && it["metadata"]["name"] == *name;
+        let is_agent = |object: &Value| object["kind"] == "Agent" || object["kind"] == "SympoziumInstance";
+        let is_policy =
+            |object: &Value, name: &Value| object["kind"] == "SympoziumPolicy" && object["metadata"]["name"] == *name;
         let agent = find(&is_agent)?;
         Ok(Self {
             plan,
             objects,
-            run: find(&|it| it["kind"] == "AgentRun")?,
+            run: find(&|object| object["kind"] == "AgentRun")?,
             agent,
-            policy: find(&|it| is_policy(it, &objects[agent]["spec"]["policyRef"]))?,
-            floor: find(&|it| is_policy(it, &json!("floor")))?,
+            policy: find(&|object| is_policy(object, &objects[agent]["spec"]["policyRef"]))?,
+            floor: find(&|object| is_policy(object, &json!("floor")))?,
             used: BTreeSet::new(),
         })
     }
@@ -109,21 +107,23 @@ impl<'w> Walk<'w> {
     }
 
     fn pack_in(&self, namespace: &str, name: &str) -> Option<usize> {
-        let is = |it: &Value| {
-            it["kind"] == "SkillPack" && it["metadata"]["name"] == name && it["metadata"]["namespace"] == namespace
+        let is = |pack: &Value| {
+            pack["kind"] == "SkillPack"
+                && pack["metadata"]["name"] == name
+                && pack["metadata"]["namespace"] == namespace
         };
         self.objects.iter().position(is)
     }
 
     /// Whether a policy disables a feature.
     pub fn is_closed(&self, feature: &str) -> bool {
-        let gates = [self.policy, self.floor].map(|it| self.get(it, "/spec/featureGates"));
-        gates.iter().any(|it| it[feature] == false)
+        let gates = [self.policy, self.floor].map(|policy| self.get(policy, "/spec/featureGates"));
+        gates.iter().any(|gate| gate[feature] == false)
     }
 
     /// An object that a manifest names is not one that was created for a run.
     pub fn foreign(&self, name: &Value) -> Result<(), Untraced> {
-        let is_uid = |it: &str| it.len() == 32 && it.bytes().all(|it| it.is_ascii_hexdigit());
+        let is_uid = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let is_of_run = text(name).split('-').skip(1).any(is_uid);
         demand(!is_of_run, || format!("{name}, which was made for a run"))
     }
@@ -149,11 +149,9 @@ impl<'w> Walk<'w> {
     /// Whether a list of packs has one: a name alone means the system namespace.
     pub fn lists_pack(&self, names: &Value, pack: usize) -> bool {
         let names = list(names).iter().map(text);
-        let mut qualified = names.map(|it| match it.contains('/') {
-            true => it.to_owned(),
-            false => format!("{SYSTEM}/{it}"),
-        });
-        qualified.any(|it| it == self.qualified(pack))
+        let mut qualified =
+            names.map(|name| if name.contains('/') { name.to_owned() } else { format!("{SYSTEM}/{name}") });
+        qualified.any(|name| name == self.qualified(pack))
     }
 
     /// The hooks: the run's own, or else the agent's.
@@ -172,7 +170,7 @@ impl<'w> Walk<'w> {
             _ => format!("{lifecycle}/postRun"),
         };
         let mut hooks = list(self.get(object, &field)).iter();
-        let index = hooks.position(|it| it["name"] == part["role"]["hook"]);
+        let index = hooks.position(|hook| hook["name"] == part["role"]["hook"]);
         let index = index.ok_or_else(|| format!("no hook is {}", part["name"]))?;
         Ok((object, format!("{field}/{index}")))
     }
@@ -190,19 +188,19 @@ impl<'w> Walk<'w> {
         let parts = list(&self.plan["parts"]);
         for (index, part) in parts.iter().enumerate() {
             let mut before = parts[..index].iter();
-            let is_twin = before.any(|it| it["role"] == part["role"]);
+            let is_twin = before.any(|other| other["role"] == part["role"]);
             demand(!is_twin, || format!("another part for {}", part["role"]))?;
             let Some(pack) = self.pack_of(part)? else {
                 continue;
             };
             let name = &self.objects[pack]["metadata"]["name"];
             let skills = list(self.get(self.run, "/spec/skills"));
-            let named = skills.iter().any(|it| it["skillPackRef"] == *name);
+            let named = skills.iter().any(|skill| skill["skillPackRef"] == *name);
             demand(named && name != "sandbox", || format!("pack {name} is not the run's"))?;
             self.by(self.run, "/spec/skills");
             self.origin(pack)?;
             let features = list(self.get(pack, "/spec/features"));
-            let closed = features.iter().find(|it| self.is_closed(text(it)));
+            let closed = features.iter().find(|feature| self.is_closed(text(feature)));
             demand(closed.is_none(), || format!("{closed:?} of pack {name}"))?;
             for policy in [self.policy, self.floor] {
                 let field = "/spec/packPolicy/allowedPacks";
@@ -243,7 +241,7 @@ impl<'w> Walk<'w> {
         let executor = &part["start"]["executor"];
         let ours = executor.is_null() || text(executor).starts_with(OURS);
         demand(ours, || format!("the executor {executor}"))?;
-        let is_word = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"._-/:@".contains(&it);
+        let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-/:@".contains(&byte);
         let is_reference = image.bytes().all(is_word) && !image.contains("..");
         demand(is_reference, || format!("the image {image}"))?;
         let (object, field) = match text(&part["role"]["kind"]) {
@@ -271,8 +269,8 @@ impl<'w> Walk<'w> {
             let field = "/spec/imagePolicy/allowedRegistries";
             let allowed = self.get(policy, field);
             if allowed.is_array() {
-                let mut registries = list(allowed).iter().map(|it| format!("{}/", text(it)));
-                demand(registries.any(|it| image.starts_with(&it)), || format!("the image {image}"))?;
+                let mut registries = list(allowed).iter().map(|registry| format!("{}/", text(registry)));
+                demand(registries.any(|registry| image.starts_with(&registry)), || format!("the image {image}"))?;
                 self.by(policy, field);
             }
         }
@@ -281,7 +279,7 @@ impl<'w> Walk<'w> {
 
     fn default_image(&self) -> Option<usize> {
         let mut policies = [self.policy, self.floor].into_iter();
-        policies.find(|it| self.get(*it, DEFAULT_IMAGE).is_string())
+        policies.find(|policy| self.get(*policy, DEFAULT_IMAGE).is_string())
     }
 
     fn pull_secrets(&mut self) -> Result<(), Untraced> {

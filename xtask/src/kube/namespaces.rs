@@ -1,4 +1,4 @@
-//! The private world of a cluster, made by its first process: mounts, name, network.
+//! The namespaces of a cluster, set up by its first process: mounts, host name, network.
 //!
 //! Whatever a component would create on the machine's file system lands below the cluster's state folder instead,
 //! so that removing that folder removes it.
