@@ -19,9 +19,9 @@ use sympozium_local::control::MAX_REASON_CHARS;
 use sympozium_runs::{PendingQuestion, RunStore, VoteChoice, VoteResult};
 
 use crate::arguments::OutputFormat;
+use crate::backend;
 use crate::failure::{FAILED, Failure};
 use crate::output::{print_stderr, print_stdout, to_json};
-use crate::run_store;
 use pending::{QuestionView, display_name, format_question};
 use select::{Selection, select};
 use sympozium_api::text::printable;
@@ -30,7 +30,7 @@ use sympozium_api::text::printable;
 const MAX_INPUT_BYTES: u64 = 1024;
 
 pub fn list(arguments: &ApprovalsArguments) -> Result<ExitCode, Failure> {
-    let store = run_store::open(&arguments.cluster)?;
+    let store = backend::open_store(&arguments.cluster)?;
     let waiting = list_questions(&*store)?;
     match arguments.output {
         OutputFormat::Json => {
@@ -59,7 +59,7 @@ fn list_questions(store: &dyn RunStore) -> Result<Vec<PendingQuestion>, Failure>
 pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
     let reason = check_reason(arguments.reason.as_deref())?;
     let wanted = Selection { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
-    let store = run_store::open(&arguments.cluster)?;
+    let store = backend::open_store(&arguments.cluster)?;
     let questions = select(list_questions(&*store)?, &|run| Ok(store.find(run)?.uid), &wanted)?;
     let is_unseen = |it: &&PendingQuestion| !arguments.actions.contains(&it.question.action);
     let unseen = questions.iter().filter(is_unseen).count();
@@ -93,7 +93,7 @@ pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
 pub fn deny(arguments: &DenyArguments) -> Result<ExitCode, Failure> {
     let reason = check_reason(arguments.reason.as_deref())?;
     let wanted = Selection { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
-    let store = run_store::open(&arguments.cluster)?;
+    let store = backend::open_store(&arguments.cluster)?;
     let mut code = ExitCode::SUCCESS;
     for question in &select(list_questions(&*store)?, &|run| Ok(store.find(run)?.uid), &wanted)? {
         if !vote(&*store, question, VoteChoice::No, reason)? {

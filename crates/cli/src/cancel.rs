@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use clap::Args;
 use sympozium_runs::Cancellation;
 
+use crate::backend;
 use crate::cluster::ClusterArguments;
 use crate::failure::{FAILED, Failure};
 use crate::output::{print_stderr, print_stdout};
-use crate::run_store;
 
 /// The arguments of `cancel`.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub struct CancelArguments {
 }
 
 pub fn run(arguments: &CancelArguments) -> Result<ExitCode, Failure> {
-    let store = run_store::open(&arguments.cluster)?;
+    let store = backend::open_store(&arguments.cluster)?;
     let mut code = ExitCode::SUCCESS;
     for run in &arguments.runs {
         match store.cancel(run)? {

@@ -17,9 +17,9 @@ use sympozium_gateway::run_api::local::Vote;
 use crate::failure::{FAILED, Failure};
 use crate::output::print_stdout;
 use crate::run::arguments::RunArguments;
-use crate::run::assemble::assemble;
+use crate::run::local::start;
+use crate::run::prepare::prepare;
 use crate::run::signals::{SignalRequest, Signals};
-use crate::run::start_interruptible;
 use steps::{CallResult, STEPS, Step};
 use sympozium_local::realise::LocalRun;
 use sympozium_local::receipts::verify_run;
@@ -74,7 +74,7 @@ pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     }
     words.extend(["--policy".into(), "shop".into()]);
     let arguments = RunParser::parse_from(words).run;
-    let prepared = assemble(&arguments, &state)?;
+    let prepared = prepare(&arguments, &state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -82,10 +82,8 @@ pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::new(error, "see `ulimit -n`, and report this"))?;
     runtime.block_on(async {
         // Before the run exists, so that no signal can leave half of it behind.
-        let mut signals = Signals::listen()
-            .context("cannot listen for signals")
-            .map_err(|error| Failure::new(error, "try again in another terminal, and report this"))?;
-        let run = start_interruptible(prepared, &state, &mut signals).await?;
+        let mut signals = Signals::listen()?;
+        let run = start(prepared, &state, &mut signals).await?;
         show_events(run, signals).await
     })
 }

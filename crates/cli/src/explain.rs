@@ -14,29 +14,20 @@ use sympozium_plan::admit::Violation;
 use sympozium_plan::explain::{Explanation, explain};
 
 use crate::arguments::{ExplainArguments, ExplainFormat};
-use crate::cluster::{self, Cluster};
+use crate::backend::{self, Backend};
 use crate::failure::{Failure, POWER_ADDED, exit_code};
 use crate::output::{print_stderr, print_stdout, to_json, to_yaml};
-use crate::planning::{self, NIL_UID, PlanRequest, plan_files, plan_runs};
+use crate::planning::{self, NIL_UID, PlanRequest, plan_files};
 
 pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
-    let cluster = Cluster::select_with_files(&arguments.cluster)?;
+    let backend = backend::open(&arguments.cluster)?;
     if arguments.diff {
-        if cluster.is_some() {
-            return Err(Failure::usage(
-                anyhow!("--diff compares files, and a cluster was chosen"),
-                "leave the cluster out, or explain what is in it without --diff",
-            ));
-        }
-        return compare(arguments);
+        return compare(&*backend, arguments);
     }
-    let planning = match cluster {
-        Some(cluster) => cluster::explain::explain_inputs(&cluster, arguments)?,
-        None => {
-            let request = request(arguments, &arguments.files);
-            plan_runs(&request, |planned| Ok(explain(&planned.plan)))?
-        }
-    };
+    let planning = backend.explain(arguments, &arguments.files)?;
+    if planning.is_empty() {
+        return Err(planning::no_runs_failure(arguments.run.as_deref()));
+    }
     match arguments.output {
         ExplainFormat::Text => {
             print_stdout(&text::render(&planning))?;
@@ -49,7 +40,7 @@ pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     Ok(exit_code(planning.conclusion()))
 }
 
-fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
+fn compare(backend: &dyn Backend, arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     let [old, new] = arguments.files.as_slice() else {
         let error = anyhow!("--diff compares two paths, and {} were named", arguments.files.len());
         return Err(Failure::usage(
@@ -57,14 +48,11 @@ fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
             "put what belongs together into one directory: sympozium explain --diff OLD NEW",
         ));
     };
-    let planned = |path: &PathBuf| {
-        let request = request(arguments, std::slice::from_ref(path));
-        plan_files(&request, |planned| Ok(explain(&planned.plan)))
-    };
+    let explain_side = |path: &PathBuf| backend.explain(arguments, std::slice::from_ref(path));
     // A run that only one side has was added or removed.
-    let (old, new) = (planned(old), planned(new));
+    let (old, new) = (explain_side(old)?, explain_side(new)?);
     if old.is_empty() && new.is_empty() {
-        return Err(planning::no_runs_failure(&request(arguments, &arguments.files)));
+        return Err(planning::no_runs_failure(arguments.run.as_deref()));
     }
     let differences = difference::compare_runs(&old, &new);
     match arguments.output {
@@ -87,14 +75,16 @@ fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     })
 }
 
-fn request<'r>(arguments: &'r ExplainArguments, files: &'r [PathBuf]) -> PlanRequest<'r> {
-    PlanRequest {
+/// Plans and explains the runs of files by what an installation ships, without a cluster.
+pub fn explain_files(arguments: &ExplainArguments, files: &[PathBuf]) -> PlanResults<Explanation> {
+    let request = PlanRequest {
         files,
         floor: arguments.floor.as_deref(),
         namespace: arguments.cluster.local_namespace(),
         run: arguments.run.as_deref(),
         uid: NIL_UID,
-    }
+    };
+    plan_files(&request, |planned| Ok(explain(&planned.plan)))
 }
 
 fn note_warnings(planning: &PlanResults<Explanation>) {

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod arguments;
+mod backend;
 mod cancel;
 mod cluster;
 mod completions;
@@ -18,7 +19,6 @@ mod planning;
 pub mod reference;
 mod render;
 mod run;
-mod run_store;
 mod runs;
 mod secret;
 mod skill;

@@ -37,7 +37,7 @@ pub fn plan_runs<T>(
     make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>,
 ) -> Result<PlanResults<T>, Failure> {
     let planning = plan_files(request, make);
-    if planning.is_empty() { Err(no_runs_failure(request)) } else { Ok(planning) }
+    if planning.is_empty() { Err(no_runs_failure(request.run)) } else { Ok(planning) }
 }
 
 /// The same, where files without runs are not an error.
@@ -48,8 +48,8 @@ pub fn plan_files<T>(request: &PlanRequest<'_>, make: impl FnMut(&Planned<'_>) -
 }
 
 /// The error that the files have no run of the name, or neither runs nor agents.
-pub fn no_runs_failure(request: &PlanRequest<'_>) -> Failure {
-    let what = match request.run {
+pub fn no_runs_failure(run: Option<&str>) -> Failure {
+    let what = match run {
         Some(name) => format!("no AgentRun called {} is among the files", quote(name)),
         None => "there is no AgentRun and no Agent among the files".to_owned(),
     };

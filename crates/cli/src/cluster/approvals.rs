@@ -23,7 +23,6 @@ use super::question::{self, to_question};
 use super::records::run_selector as selector_of_run;
 use super::{Cluster, Connection, FoundRun, PAGE_SIZE, list_runs, plan, view, warn_truncated};
 use crate::output::print_stderr;
-use crate::run::follow::VoteEffect;
 use sympozium_local::control::to_vote;
 use sympozium_runs::HintedError;
 use sympozium_runs::Question;
@@ -146,19 +145,12 @@ pub fn cast_vote_blocking(
     reason: Option<&str>,
 ) -> anyhow::Result<VoteResult> {
     let action = &question.question.action;
-    let decided = cast_vote(&cluster.connection, &question.key, action, to_vote(vote), reason);
-    Ok(match cluster.block_on(decided) {
-        Ok(VoteEffect::Decided) => VoteResult::Decided,
-        Ok(VoteEffect::MoreNeeded(more)) => VoteResult::MoreNeeded(more),
-        Ok(VoteEffect::Recorded) => VoteResult::Recorded,
-        Err(VoteError::Unknown(why)) => bail!("{why}"),
-        Err(why) => VoteResult::Refused(why.to_string()),
-    })
+    cluster.block_on(cast_vote(&cluster.connection, &question.key, action, to_vote(vote), reason))
 }
 
 /// Why a vote does not count.
 #[derive(Debug, thiserror::Error)]
-pub enum VoteError {
+enum VoteError {
     /// The rules of the run's plan forbid it.
     #[error(transparent)]
     Rule(#[from] VoteRefusal),
@@ -187,14 +179,28 @@ impl From<HintedError> for VoteError {
 ///
 /// # Errors
 ///
-/// When the vote does not count.
+/// When it is unknown whether the vote counts.
 pub async fn cast_vote(
+    connection: &Connection,
+    name: &str,
+    action: &Digest,
+    vote: Vote,
+    reason: Option<&str>,
+) -> anyhow::Result<VoteResult> {
+    match write_vote(connection, name, action, vote, reason).await {
+        Ok(result) => Ok(result),
+        Err(VoteError::Unknown(why)) => bail!("{why}"),
+        Err(why) => Ok(VoteResult::Refused(why.to_string())),
+    }
+}
+
+async fn write_vote(
     connection: &Connection,
     name: &str,
     action: &Digest,
     says: Vote,
     reason: Option<&str>,
-) -> Result<VoteEffect, VoteError> {
+) -> Result<VoteResult, VoteError> {
     let me = connection.current_user().await?;
     let api = connection.approvals();
     let doing = "answer the question (ToolApproval)";
@@ -275,7 +281,7 @@ fn apply_vote(
     says: Vote,
     reason: Option<&str>,
     now: Time,
-) -> Result<(ToolApprovalStatus, VoteEffect), VoteError> {
+) -> Result<(ToolApprovalStatus, VoteResult), VoteError> {
     if let Some((decision, by)) = question::decision(approval) {
         let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
         let decision = format!("{decision:?}").to_lowercase();
@@ -307,11 +313,11 @@ fn apply_vote(
         // One denial is enough, whatever the plan requires.
         (Vote::Deny, _) => {}
         // A decision is final, and it is not known here whether this is the last approval that is needed.
-        (Vote::Approve | Vote::ApproveForRun, None) => return Ok((status, VoteEffect::Recorded)),
+        (Vote::Approve | Vote::ApproveForRun, None) => return Ok((status, VoteResult::Recorded)),
         (Vote::Approve | Vote::ApproveForRun, Some(plan)) => {
             let more = plan.required.max(1).saturating_sub(yes);
             if more > 0 {
-                return Ok((status, VoteEffect::MoreNeeded(more)));
+                return Ok((status, VoteResult::MoreNeeded(more)));
             }
         }
     }
@@ -320,7 +326,7 @@ fn apply_vote(
     status.decided_at = Some(now);
     status.reason = reason.map(str::to_owned);
     status.scope = scope;
-    Ok((status, VoteEffect::Decided))
+    Ok((status, VoteResult::Decided))
 }
 
 /// A vote that names those of the user's groups that may matter.
@@ -429,7 +435,7 @@ mod tests {
         rules: &ApprovalRules,
         name: &str,
         says: Vote,
-    ) -> Result<(ToolApprovalStatus, VoteEffect), String> {
+    ) -> Result<(ToolApprovalStatus, VoteResult), String> {
         let voted = apply_vote(approval, rules, &me(name), says, Some("because"), at(20));
         voted.map_err(|error| error.to_string())
     }
@@ -438,13 +444,13 @@ mod tests {
     fn the_last_vote_that_is_needed_decides() {
         let mut approval = asked();
         let (status, counted) = says(&approval, &rules(2), "bob", Vote::Approve).unwrap();
-        assert_eq!(counted, VoteEffect::MoreNeeded(1));
+        assert_eq!(counted, VoteResult::MoreNeeded(1));
         assert_eq!((status.decision, status.votes.len()), (None, 1));
         approval.status = Some(status);
         let twice = says(&approval, &rules(2), "bob", Vote::Approve).unwrap_err();
         assert_eq!(twice, VoteRefusal::Duplicate.to_string());
         let (status, counted) = says(&approval, &rules(2), "eve", Vote::Approve).unwrap();
-        assert_eq!(counted, VoteEffect::Decided);
+        assert_eq!(counted, VoteResult::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Approved));
         assert_eq!(status.decided_by.as_deref(), Some("eve"));
         assert_eq!(status.decided_at, Some(at(20)));
@@ -452,7 +458,7 @@ mod tests {
         assert_eq!(by, ["bob", "eve"]);
         // One denial is enough, also by an approver who has approved before.
         let (status, counted) = says(&approval, &rules(2), "bob", Vote::Deny).unwrap();
-        assert_eq!(counted, VoteEffect::Decided);
+        assert_eq!(counted, VoteResult::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Denied));
         assert_eq!(status.votes, approval.status.unwrap().votes);
     }
@@ -495,16 +501,16 @@ mod tests {
         let nobody = ApprovalRules::default();
         for (name, votes) in [("bob", 1), ("eve", 2)] {
             let (status, counted) = says(&approval, &nobody, name, Vote::Approve).unwrap();
-            assert_eq!(counted, VoteEffect::Recorded);
+            assert_eq!(counted, VoteResult::Recorded);
             assert_eq!((status.decision, status.votes.len()), (None, votes));
             approval.status = Some(status);
         }
         // An approver who may read the plan counts the votes of those who may not.
         let (status, counted) = says(&approval, &rules(3), "joe", Vote::Approve).unwrap();
-        assert_eq!(counted, VoteEffect::Decided);
+        assert_eq!(counted, VoteResult::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Approved));
         let (status, counted) = says(&approval, &nobody, "joe", Vote::Deny).unwrap();
-        assert_eq!(counted, VoteEffect::Decided);
+        assert_eq!(counted, VoteResult::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Denied));
     }
 

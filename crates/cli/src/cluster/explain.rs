@@ -27,7 +27,7 @@ use super::plan::{StoredPlan, read_stored_plan};
 use super::{Cluster, Connection};
 use crate::arguments::ExplainArguments;
 use crate::failure::Failure;
-use crate::planning::{self, NIL_UID, PlanRequest};
+use crate::planning::NIL_UID;
 use crate::run::assemble::inputs::is_file_argument;
 
 /// The source, in place of a file name, of an object that the cluster has.
@@ -37,31 +37,31 @@ const FLOOR_SOURCE: &str = "<floor of the cluster>";
 /// The maximum number of objects that are read from the cluster for files.
 const MAX_OBJECTS: usize = 512;
 
-/// Explains what the arguments name: files, and existing runs.
+/// Explains the inputs: files, and existing runs.
 ///
 /// # Errors
 ///
-/// When a run does not exist or has no plan, or the API server rejects a request.
-pub fn explain_inputs(cluster: &Cluster, arguments: &ExplainArguments) -> Result<PlanResults<Explanation>, Failure> {
+/// When a run does not exist or has no plan, the API server rejects a request, or runs are to be compared.
+pub fn explain_inputs(
+    cluster: &Cluster,
+    arguments: &ExplainArguments,
+    inputs: &[PathBuf],
+) -> Result<PlanResults<Explanation>, Failure> {
+    if arguments.diff {
+        return Err(Failure::usage(
+            anyhow!("--diff compares files, and a cluster was chosen"),
+            "leave the cluster out, or explain what is in it without --diff",
+        ));
+    }
     let connection = &cluster.connection;
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) =
-        (arguments.files.iter().cloned()).partition(|it| is_file_argument(it.as_os_str()));
+        inputs.iter().cloned().partition(|it| is_file_argument(it.as_os_str()));
     let mut planning = match files.is_empty() {
         true => empty_results(connection),
         false => cluster.block_on(explain_files(connection, &files, arguments))?,
     };
     for name in &names {
         planning.runs.push(explain_run(cluster, &name.to_string_lossy())?);
-    }
-    if planning.is_empty() {
-        let request = PlanRequest {
-            files: &files,
-            floor: None,
-            namespace: &connection.namespace,
-            run: arguments.run.as_deref(),
-            uid: NIL_UID,
-        };
-        return Err(planning::no_runs_failure(&request));
     }
     Ok(planning)
 }

@@ -19,13 +19,12 @@ use tokio::time::sleep;
 
 use super::call_error::{CallError, Role};
 use super::{Connection, approvals, plan, records};
-use crate::run::follow::VoteEffect;
 use sympozium_runs::ApprovalMode;
 use sympozium_runs::EventLog;
 use sympozium_runs::HintedError;
 use sympozium_runs::event_log::MAX_EVENTS;
 use sympozium_runs::time::now_ms;
-use sympozium_runs::{Event, Question};
+use sympozium_runs::{Event, Question, VoteResult};
 
 /// Failures within this time of each other are one outage: a watch that recovers does not report it. Longer than the
 /// pause between two attempts plus the duration of an attempt.
@@ -154,12 +153,13 @@ async fn vote_automatically(
     let Question { approval, action, .. } = question;
     let name = plan::object_names(told.run()).with_suffix(approval);
     match approvals::cast_vote(connection, &name, action, says, None).await {
-        Ok(VoteEffect::Decided) => None,
-        Ok(VoteEffect::MoreNeeded(more)) => Some(format!("{more} more must say yes to {approval}")),
-        Ok(VoteEffect::Recorded) => {
+        Ok(VoteResult::Decided) => None,
+        Ok(VoteResult::MoreNeeded(more)) => Some(format!("{more} more must say yes to {approval}")),
+        Ok(VoteResult::Recorded) => {
             Some(format!("whether that is enough for {approval} is decided by the run's plan, which you may not read"))
         }
-        Err(why) => Some(format!("{approval} waits for a person: {why}")),
+        Ok(VoteResult::Refused(why)) => Some(format!("{approval} waits for a person: {why}")),
+        Err(error) => Some(format!("{approval} waits for a person: {error:#}")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `sympozium run` in a cluster: creates objects, watches the run to its end, asks the user and casts their votes.
 
-mod assemble;
+mod manifests;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,43 +16,42 @@ use sympozium_gateway::run_api::local::Vote;
 use sympozium_plan::render::names::ObjectNames;
 use tokio::task::JoinHandle;
 
-use super::approvals::{self, VoteError};
+use super::approvals;
 use super::call_error::Role;
 use super::objects::{CreateMode, create, find_missing, post_params};
 use super::{Cluster, Connection, FoundRun, follow, identify_run, plan};
 use crate::failure::Failure;
 use crate::output::{print_stderr, print_stdout, to_json};
 use crate::run::arguments::{RunArguments, RunFormat};
-use crate::run::follow::{FollowEnd, FollowOptions, RunControl, StopNotice, Streams, VoteEffect};
-use crate::run::open_streams;
-use crate::run::screen::TerminalEnv;
-use crate::run::signals::{SignalRequest, Signals};
-use assemble::AssembledRun;
+use crate::run::console::Console;
+use crate::run::follow::{FollowEnd, RunControl, StopNotice};
+use manifests::RunManifests;
 use sympozium_runs::EventLog;
 use sympozium_runs::RunEnd;
 use sympozium_runs::StopLevel;
+use sympozium_runs::VoteResult;
 use sympozium_runs::{Event, HintedError};
 
 /// How long a cancellation may take to arrive after the user has left.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs what the arguments say, and returns the exit code of the run's end.
+/// Runs what the arguments mean, and returns the exit code of the run end.
 ///
 /// # Errors
 ///
 /// When the run cannot be created or followed.
 pub fn run(cluster: &Cluster, arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    let composed = assemble::assemble(arguments, &cluster.connection.namespace)?;
-    for warning in &composed.warnings {
+    let manifests = manifests::prepare(arguments, &cluster.connection.namespace)?;
+    for warning in &manifests.warnings {
         print_stderr(&format!("warning: {warning}"));
     }
-    let connection = cluster.connection.in_namespace(&composed.namespace);
+    let connection = cluster.connection.in_namespace(&manifests.namespace);
     cluster.block_on(async {
-        let mut signals = Signals::listen()
-            .context("cannot listen for signals")
-            .map_err(|error| Failure::new(error, "try again in another terminal, and report this"))?;
-        let (found, wanted) = create_interruptibly(&connection, &composed, &mut signals).await?;
-        match after_create(wanted, arguments) {
+        let mut console = Console::open(arguments, connection.target.clone())?;
+        let create = create_all(&connection, &manifests);
+        let notice = "ending the run as soon as it is created";
+        let (found, level) = console.signals.wait_for_start(create, notice).await?;
+        match after_create(level, arguments) {
             AfterCreate::Detach => {
                 print_detached(&found, &connection, arguments.output)?;
                 Ok(ExitCode::SUCCESS)
@@ -64,8 +63,8 @@ pub fn run(cluster: &Cluster, arguments: &RunArguments) -> Result<ExitCode, Fail
                 Ok(ExitCode::from(RunEnd::Cancelled.exit_code()))
             }
             AfterCreate::Follow => {
-                let outcome = follow_to_end(&connection, found, wanted, arguments, &mut signals).await?;
-                Ok(ExitCode::from(outcome.exit_code()))
+                let end = follow_to_end(&connection, found, level, arguments, console).await?;
+                Ok(ExitCode::from(end.exit_code()))
             }
         }
     })
@@ -79,8 +78,8 @@ enum AfterCreate {
     Follow,
 }
 
-const fn after_create(wanted: StopLevel, arguments: &RunArguments) -> AfterCreate {
-    match (arguments.detach, wanted) {
+const fn after_create(level: StopLevel, arguments: &RunArguments) -> AfterCreate {
+    match (arguments.detach, level) {
         (false, _) => AfterCreate::Follow,
         (true, StopLevel::None) => AfterCreate::Detach,
         // With --detach there would be no process to follow its end.
@@ -95,57 +94,36 @@ async fn cancel(connection: &Connection, found: &FoundRun) -> Result<(), HintedE
 }
 
 fn cancel_hint(connection: &Connection, found: &FoundRun) -> String {
-    let (name, place) = (&found.name, connection.target.as_str());
-    format!("`sympozium cancel {name}{place}` tells it again")
+    format!("try again: sympozium cancel {}{}", found.name, connection.target.as_str())
 }
 
-/// Creates everything. A signal meanwhile ends the run as soon as it exists: creation is never left half done.
-async fn create_interruptibly(
-    connection: &Connection,
-    composed: &AssembledRun,
-    signals: &mut Signals,
-) -> Result<(FoundRun, StopLevel), HintedError> {
-    let mut wanted = StopLevel::None;
-    let creating = create_all(connection, composed);
-    tokio::pin!(creating);
-    loop {
-        tokio::select! {
-            found = &mut creating => return Ok((found?, wanted)),
-            asks = signals.next() => if let SignalRequest::Stop(_) = asks {
-                wanted = StopLevel::Gently;
-                print_stderr("ending the run as soon as it is created");
-            },
-        }
-    }
-}
-
-async fn create_all(connection: &Connection, composed: &AssembledRun) -> Result<FoundRun, HintedError> {
-    let missing = find_missing(connection, &composed.objects).await?;
+async fn create_all(connection: &Connection, manifests: &RunManifests) -> Result<FoundRun, HintedError> {
+    let missing = find_missing(connection, &manifests.objects).await?;
     // Try everything with a dry run before anything is stored.
     create(connection, &missing, CreateMode::DryRun).await?;
-    create_run(connection, composed, CreateMode::DryRun).await?;
+    create_run(connection, manifests, CreateMode::DryRun).await?;
     create(connection, &missing, CreateMode::Persist).await?;
-    identify_run(create_run(connection, composed, CreateMode::Persist).await?)
+    identify_run(create_run(connection, manifests, CreateMode::Persist).await?)
 }
 
 async fn create_run(
     connection: &Connection,
-    composed: &AssembledRun,
-    how: CreateMode,
+    manifests: &RunManifests,
+    mode: CreateMode,
 ) -> Result<AgentRun, HintedError> {
-    let run: AgentRun = serde_json::from_value(composed.run.clone())
+    let run: AgentRun = serde_json::from_value(manifests.run.clone())
         .context("the run cannot be sent")
         .map_err(|error| HintedError::new(error, "`sympozium validate` checks manifests"))?;
     let api = connection.runs();
-    let made = connection.try_call(api.create(&post_params(how), &run)).await;
-    made.map_err(|error| {
-        let is_there = error.status().is_some_and(|it| it.is_already_exists());
+    let created = connection.try_call(api.create(&post_params(mode), &run)).await;
+    created.map_err(|error| {
+        let exists = error.status().is_some_and(|it| it.is_already_exists());
         let name = run.metadata.name.as_deref().unwrap_or_default();
-        match is_there {
+        match exists {
             true => HintedError::new(
-                anyhow!("there is a run {} already", quote(name)),
+                anyhow!("run {} already exists", quote(name)),
                 format!(
-                    "give the run `generateName` in place of a name, or remove the old one: sympozium rm {name}{}",
+                    "give the run a `generateName` instead of a name, or remove the old one: sympozium rm {name}{}",
                     connection.target.as_str()
                 ),
             ),
@@ -168,8 +146,8 @@ fn print_detached(found: &FoundRun, connection: &Connection, format: RunFormat) 
     match format {
         RunFormat::Text => {
             print_stdout(&format!("{}\n", found.name))?;
-            let (name, place) = (&found.name, connection.target.as_str());
-            print_stderr(&format!("follow it: sympozium logs -f {name}{place}"));
+            let (name, target) = (&found.name, connection.target.as_str());
+            print_stderr(&format!("follow it: sympozium logs -f {name}{target}"));
             Ok(())
         }
         RunFormat::Json => print_stdout(&to_json(&detached)?),
@@ -185,54 +163,41 @@ fn print_detached(found: &FoundRun, connection: &Connection, format: RunFormat) 
 async fn follow_to_end(
     connection: &Connection,
     found: FoundRun,
-    wanted: StopLevel,
+    level: StopLevel,
     arguments: &RunArguments,
-    signals: &mut Signals,
+    console: Console,
 ) -> Result<RunEnd, HintedError> {
-    let manner = FollowOptions {
-        target: connection.target.clone(),
-        output: arguments.output,
-        approve: arguments.approve,
-        color: arguments.color,
-        environment: TerminalEnv::read(),
-    };
-    let streams: Streams = open_streams(&manner)
-        .context("cannot use the terminal")
-        .map_err(|error| HintedError::new(error, "try again in another terminal, and report this"))?;
     let events = EventLog::default();
     events.emit(Event::Starting {
         text: format!("AgentRun {}/{} is created; the cluster starts it", connection.namespace, found.name),
     });
-    let hand = ClusterControl::new(connection.clone(), found.clone(), events.clone());
-    if wanted != StopLevel::None {
-        hand.stop(wanted);
+    let control = ClusterControl::new(connection.clone(), found.clone(), events.clone());
+    if level != StopLevel::None {
+        control.stop(level);
     }
-    let mut failed = None;
-    let watching = async {
-        let watched = follow::watch_run(connection, found.run.clone(), &events, arguments.approve);
-        match watched.await {
+    let mut failure = None;
+    let lost = async {
+        match follow::watch_run(connection, found.run.clone(), &events, arguments.approve).await {
             // The follower has seen the end.
             Ok(()) => std::future::pending().await,
-            Err(failure) => failed = Some(failure),
+            Err(error) => failure = Some(error),
         }
     };
-    let reader = events.reader();
-    let following = crate::run::follow::follow(&events, reader, &hand, manner, streams, signals, watching);
-    let ending = following.await;
-    let cancelled = hand.finish_cancellation().await;
-    let (name, place) = (&found.name, connection.target.as_str());
-    let ending = ending.context("cannot show what happened in the run").map_err(|error| {
-        let hint = format!("`sympozium show {name}{place}` tells what came of it");
-        HintedError::new(error, hint)
-    })?;
-    match ending {
-        FollowEnd::RunEnded(outcome) => Ok(outcome),
+    let end = console.follow(&events, &control, lost).await;
+    let cancelled = control.finish_cancellation().await;
+    let (name, target) = (&found.name, connection.target.as_str());
+    let end =
+        end.map_err(|error| HintedError::new(error, format!("`sympozium show {name}{target}` shows its state")))?;
+    match end {
+        FollowEnd::RunEnded(end) => Ok(end),
         FollowEnd::Detached => cancelled.map(|()| RunEnd::Cancelled),
         FollowEnd::Lost => {
-            let why = failed.map_or_else(String::new, |it| format!(": {}", it.summary()));
+            let why = failure.map_or_else(String::new, |it| format!(": {}", it.summary()));
             Err(HintedError::new(
-                anyhow!("run {} goes on in the cluster, and cannot be followed any more{why}", quote(name)),
-                format!("`sympozium logs -f {name}{place}` follows it again, `sympozium cancel {name}{place}` ends it"),
+                anyhow!("run {} continues in the cluster, and cannot be followed any more{why}", quote(name)),
+                format!(
+                    "`sympozium logs -f {name}{target}` follows it again, `sympozium cancel {name}{target}` ends it"
+                ),
             ))
         }
     }
@@ -272,14 +237,14 @@ impl ClusterControl {
         })
     }
 
-    /// Waits for a cancellation that is on its way, after the user has left.
+    /// Waits for a cancellation that is being sent, after the user has left.
     ///
     /// # Errors
     ///
-    /// When the cluster does not know that the run is to end.
+    /// When the API server has not accepted it.
     async fn finish_cancellation(&self) -> Result<(), HintedError> {
-        let cancelling = std::mem::replace(&mut *self.cancellation.lock(), Cancellation::NotRequested);
-        cancelling.finish(CANCEL_TIMEOUT).await.unwrap_or_else(|| {
+        let cancellation = std::mem::replace(&mut *self.cancellation.lock(), Cancellation::NotRequested);
+        cancellation.finish(CANCEL_TIMEOUT).await.unwrap_or_else(|| {
             let name = quote(&self.found.name);
             Err(HintedError::new(
                 anyhow!("run {name} is not cancelled: the cluster does not answer"),
@@ -306,11 +271,11 @@ enum CancelState {
 }
 
 impl Cancellation {
-    fn request(&mut self, telling: impl Future<Output = Result<(), HintedError>> + Send + 'static) -> CancelState {
+    fn request(&mut self, send: impl Future<Output = Result<(), HintedError>> + Send + 'static) -> CancelState {
         if let Self::Sending(task) = self
-            && let Some(told) = task.now_or_never()
+            && let Some(sent) = task.now_or_never()
         {
-            *self = match told {
+            *self = match sent {
                 Ok(Ok(())) => Self::Accepted,
                 Ok(Err(failure)) => Self::Failed(failure),
                 // The task panicked, or the runtime is shutting down.
@@ -321,49 +286,45 @@ impl Cancellation {
             Self::Accepted => CancelState::Accepted,
             Self::Sending(_) => CancelState::Pending,
             Self::NotRequested | Self::Failed(_) => {
-                *self = Self::Sending(tokio::spawn(telling));
+                *self = Self::Sending(tokio::spawn(send));
                 CancelState::Pending
             }
         }
     }
 
-    /// Whether the cancellation was accepted, if that is known within `patience`.
-    async fn finish(self, patience: Duration) -> Option<Result<(), HintedError>> {
+    /// Whether the cancellation was accepted, if that is known within `timeout`.
+    async fn finish(self, timeout: Duration) -> Option<Result<(), HintedError>> {
         match self {
             Self::NotRequested | Self::Accepted => Some(Ok(())),
             Self::Failed(failure) => Some(Err(failure)),
-            Self::Sending(task) => tokio::time::timeout(patience, task).await.ok()?.ok(),
+            Self::Sending(task) => tokio::time::timeout(timeout, task).await.ok()?.ok(),
         }
     }
 }
 
 impl RunControl for ClusterControl {
-    type VoteError = VoteError;
-
     async fn vote(
         &self,
         approval: &str,
         action: &Digest,
-        says: Vote,
+        vote: Vote,
         reason: Option<&str>,
-    ) -> Result<VoteEffect, VoteError> {
+    ) -> anyhow::Result<VoteResult> {
         let name = self.names.with_suffix(approval);
-        approvals::cast_vote(&self.connection, &name, action, says, reason).await
+        approvals::cast_vote(&self.connection, &name, action, vote, reason).await
     }
 
-    fn stop(&self, how: StopLevel) -> StopNotice {
-        let telling = self.cancel();
-        match (how, telling) {
+    fn stop(&self, level: StopLevel) -> StopNotice {
+        let (text, detaches) = match (level, self.cancel()) {
             (StopLevel::Gently | StopLevel::None, _) => {
-                StopNotice { text: "ending the run; press Ctrl-C again to leave it to the cluster", detaches: false }
+                ("ending the run; press Ctrl-C again to leave it to the cluster", false)
             }
-            (StopLevel::Now, CancelState::Accepted) => {
-                StopNotice { text: "leaving; the cluster ends the run", detaches: true }
-            }
+            (StopLevel::Now, CancelState::Accepted) => ("leaving; the cluster ends the run", true),
             (StopLevel::Now, CancelState::Pending) => {
-                StopNotice { text: "leaving as soon as the cluster knows that the run is to end", detaches: true }
+                ("leaving as soon as the cluster has accepted that the run is to end", true)
             }
-        }
+        };
+        StopNotice { text, detaches }
     }
 }
 

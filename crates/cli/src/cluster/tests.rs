@@ -160,7 +160,7 @@ fn every_end_of_a_run_is_one_of_ours() {
             json!({"phase": "Failed", "error": "the agent crashed", "failedContainers":
                 [{"name": "agent", "reason": "OOMKilled", "exitCode": 137, "logTail": "last words\n"}]}),
             Some(RunEnd::Failed {
-                why: "the agent crashed\nagent: OOMKilled (exit code 137); it last said:\nlast words".to_owned(),
+                why: "the agent crashed\nagent: OOMKilled (exit code 137); the end of its log:\nlast words".to_owned(),
             }),
         ),
     ] {

@@ -22,15 +22,13 @@ use sympozium_runs::{RunView, TargetFlags, state_label};
 
 /// The maximum number of failed containers that an error message lists.
 const MAX_FAILED_CONTAINERS: usize = 8;
-/// The prefix of the error of a denied run, which the run end repeats.
-const DENIED_PREFIX: &str = "the run is denied\n";
 /// Who keeps the guarantees of a part that does not report any.
 const NOT_ATTESTED: &str = "the pod's spec, not attested";
 /// The model of a run whose plan is unknown and whose manifest names none.
 const AGENT_MODEL: &str = "the agent's";
 
 /// A run for lists, and its run end.
-pub fn to_view(run: &AgentRun, place: &TargetFlags) -> (RunView, Option<RunEnd>) {
+pub fn to_view(run: &AgentRun, target: &TargetFlags) -> (RunView, Option<RunEnd>) {
     let status = status(run);
     let outcome = run_end(run);
     let model = run.spec.model.as_ref();
@@ -55,7 +53,7 @@ pub fn to_view(run: &AgentRun, place: &TargetFlags) -> (RunView, Option<RunEnd>)
         cost: status.cost_estimate.clone(),
         workspace: None,
         directory: None,
-        target: place.clone(),
+        target: target.clone(),
     };
     (view, outcome)
 }
@@ -120,25 +118,12 @@ pub const fn to_phase(phase: ReportedPhase) -> BridgePhase {
 /// How a run ended; `None` while it is not terminal.
 pub fn run_end(run: &AgentRun) -> Option<RunEnd> {
     let status = run.status.as_ref()?;
-    let error = status.error.as_deref().unwrap_or_default();
-    let ending = status.report.as_ref().and_then(|it| it.ending);
     Some(match status.phase? {
         RunPhase::Succeeded | RunPhase::Skipped => {
             RunEnd::Succeeded { answer: status.result.clone().unwrap_or_default() }
         }
         RunPhase::Cancelled => RunEnd::Cancelled,
-        RunPhase::Failed if condition_is_false(status, condition::ADMITTED, Some(reason::DENIED)) => {
-            RunEnd::Denied { why: error.strip_prefix(DENIED_PREFIX).unwrap_or(error).to_owned() }
-        }
-        RunPhase::Failed if is_below_floor(status) => RunEnd::Refused { why: failure_reason(status) },
-        // The run is admitted, but this cluster cannot realise it.
-        RunPhase::Failed if condition_is_false(status, condition::ADMITTED, Some(reason::IMPOSSIBLE)) => {
-            RunEnd::Refused { why: error.to_owned() }
-        }
-        RunPhase::Failed if error.starts_with(TIMEOUT_ERROR_PREFIX) || ending == Some(AgentEndKind::TimedOut) => {
-            RunEnd::TimedOut
-        }
-        RunPhase::Failed => RunEnd::Failed { why: failure_reason(status) },
+        RunPhase::Failed => failed_end(status),
         RunPhase::Pending
         | RunPhase::Running
         | RunPhase::Serving
@@ -147,26 +132,43 @@ pub fn run_end(run: &AgentRun) -> Option<RunEnd> {
     })
 }
 
-/// Whether a condition is false, for this reason or for any.
-fn condition_is_false(status: &AgentRunStatus, type_: &str, reason: Option<&str>) -> bool {
-    status
-        .conditions
-        .iter()
-        .any(|it| it.type_ == type_ && it.status == "False" && reason.is_none_or(|reason| it.reason == reason))
+/// The end of a run in phase `Failed`.
+fn failed_end(status: &AgentRunStatus) -> RunEnd {
+    let rejection = false_condition(status, condition::ADMITTED);
+    match rejection.map(|it| (it.reason.as_str(), &it.message)) {
+        Some((reason::DENIED, why)) => RunEnd::Denied { why: why.clone() },
+        // The run is allowed, but this cluster cannot realise it.
+        Some((reason::IMPOSSIBLE, why)) => RunEnd::Refused { why: why.clone() },
+        _ if is_below_floor(status) => RunEnd::Refused { why: failure_reason(status) },
+        _ if has_timed_out(status) => RunEnd::TimedOut,
+        _ => RunEnd::Failed { why: failure_reason(status) },
+    }
+}
+
+fn false_condition<'s>(status: &'s AgentRunStatus, type_: &str) -> Option<&'s Condition> {
+    status.conditions.iter().find(|it| it.type_ == type_ && it.status == "False")
 }
 
 /// Whether the network is less isolated than the floor requires: the network check has failed, and no container behind
 /// it has started. Where the floor does not require it, the check finds the same and does not fail.
 fn is_below_floor(status: &AgentRunStatus) -> bool {
     let mut failed = status.failed_containers.iter();
-    condition_is_false(status, condition::NETWORK_ENFORCED, None) && failed.any(|it| it.name == CHECK_NETWORK)
+    false_condition(status, condition::NETWORK_ENFORCED).is_some() && failed.any(|it| it.name == CHECK_NETWORK)
+}
+
+/// Whether the run's deadline has passed, by the clock of the bridge or of the controller. For the latter, the status
+/// has no field but the error.
+fn has_timed_out(status: &AgentRunStatus) -> bool {
+    let reported = status.report.as_ref().and_then(|it| it.ending);
+    let error = status.error.as_deref().unwrap_or_default();
+    reported == Some(AgentEndKind::TimedOut) || error.starts_with(TIMEOUT_ERROR_PREFIX)
 }
 
 /// Why the run failed, with the log tails of the failed containers.
 fn failure_reason(status: &AgentRunStatus) -> String {
     let error = status.error.as_deref().map(str::trim);
     let error = error.filter(|it| !it.is_empty());
-    let mut why = error.unwrap_or("nobody says why").to_owned();
+    let mut why = error.unwrap_or("the cause is not known").to_owned();
     for failed in status.failed_containers.iter().take(MAX_FAILED_CONTAINERS) {
         why.push('\n');
         why.push_str(&describe_container(failed));
@@ -182,21 +184,20 @@ fn describe_container(failed: &ContainerFailure) -> String {
     let tail = failed.log_tail.as_deref().unwrap_or_default().trim();
     match tail.is_empty() {
         true => text,
-        false => format!("{text}; it last said:\n{tail}"),
+        false => format!("{text}; the end of its log:\n{tail}"),
     }
 }
 
 /// What the start of a run waits for, and what else is wrong: one line per condition, with the condition's type.
 pub fn unmet_conditions(run: &AgentRun) -> Vec<(String, String)> {
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
-    let hindering = conditions.filter(|it| {
+    let unmet = conditions.filter(|it| {
         let is_of_start = matches!(it.type_.as_str(), condition::ADMITTED | condition::GRANTED | condition::STARTED);
         // The network condition is usually unknown until the pod has run the check.
         let is_of_network = it.type_ == condition::NETWORK_ENFORCED && it.status == "False";
         (is_of_start && it.status != "True") || is_of_network
     });
-    let told = hindering.map(|it| (it.type_.clone(), describe_condition(it)));
-    told.collect()
+    unmet.map(|it| (it.type_.clone(), describe_condition(it))).collect()
 }
 
 /// A condition that is not true, in words.
@@ -206,14 +207,14 @@ fn describe_condition(it: &Condition) -> String {
     }
     let words = match (it.type_.as_str(), it.reason.as_str()) {
         (condition::NETWORK_ENFORCED, _) => "nothing in the cluster enforces NetworkPolicies",
-        (_, "Waiting") => "something that the run names is not there yet",
+        (_, "Waiting") => "an object that the run names does not exist yet",
         (_, "ImagePull") => "an image cannot be pulled",
         (_, "Quota") => "a quota or a LimitRange of the namespace leaves no room for the pod",
         (_, "PodSecurity") => "the Pod Security level of the namespace does not let the pod in",
         (_, "Unschedulable") => "no node has room for the pod",
-        (_, "CrashLoop") => "a container keeps ending",
+        (_, "CrashLoop") => "a container exits again and again",
         (condition::ADMITTED, _) => "it is not admitted yet",
-        (condition::GRANTED, _) => "its rights are not there yet",
+        (condition::GRANTED, _) => "its permissions are not granted yet",
         (_, "") => "it has not started yet",
         (_, other) => return format!("it has not started yet: {other}"),
     };
@@ -257,13 +258,13 @@ pub fn isolation(run: &AgentRun, plan: Option<&RunPlan>) -> BTreeMap<String, Iso
 /// The isolation of one part.
 fn isolation_report(record: &IsolationRecord, status: &AgentRunStatus, planned: PlannedPart<'_>) -> IsolationReport {
     let attested = Profile::ALL.into_iter().find(|it| it.as_str() == record.profile);
-    let standing = |guarantee: Guarantee| {
+    let state = |guarantee: Guarantee| {
         let is_enforced = (record.guarantees.iter()).any(|it| it.as_str() == guarantee.as_str());
         if is_enforced {
             return GuaranteeState::Enforced { by: Vec::new() };
         }
-        if let Some(standing) = platform::platform_guarantee(guarantee, status, planned) {
-            return standing;
+        if let Some(state) = platform::platform_guarantee(guarantee, status, planned) {
+            return state;
         }
         match attested.map(|it| cell(it, guarantee)) {
             Some(Cell::Unavailable { why }) => GuaranteeState::NotHeld { missing: Vec::new(), why: why.to_owned() },
@@ -278,7 +279,7 @@ fn isolation_report(record: &IsolationRecord, status: &AgentRunStatus, planned: 
     IsolationReport {
         profile: attested.unwrap_or(Profile::Container),
         layers: BTreeMap::new(),
-        guarantees: all.map(|it| (it, standing(it))).collect(),
+        guarantees: all.map(|it| (it, state(it))).collect(),
     }
 }
 

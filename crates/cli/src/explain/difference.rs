@@ -30,7 +30,7 @@ struct RunDifference {
     kept: Unchanged,
 }
 
-/// What admission says about a run on one side.
+/// The decision of admission about a run on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum DiffState {
@@ -43,7 +43,7 @@ enum DiffState {
 impl DiffState {
     fn as_str(self) -> &'static str {
         match self {
-            Self::Absent => "not there",
+            Self::Absent => "absent",
             Self::Admitted => "admitted",
             Self::Denied => "denied",
             Self::Undecided => "not decided",
@@ -163,12 +163,12 @@ fn add_run(page: &mut Page, run: &RunDifference) {
         false => page.paragraph(0, &format!("{title}: was {}, is {} now", run.before.as_str(), run.after.as_str())),
     }
     // For a run that is new only its powers are listed; `explain` prints limits and lifetime.
-    let is_told = |section| match (run.before, run.after) {
+    let is_listed = |section| match (run.before, run.after) {
         (DiffState::Admitted, DiffState::Admitted) => true,
         (_, DiffState::Admitted) => section < Section::Approval,
         _ => false,
     };
-    for section in Section::ALL.into_iter().filter(|it| is_told(*it)) {
+    for section in Section::ALL.into_iter().filter(|it| is_listed(*it)) {
         let changes = run.changes.iter();
         let changes: Vec<&Change> = changes.filter(|it| it.power.section == section && !it.is_implied()).collect();
         if changes.is_empty() {
@@ -189,7 +189,7 @@ fn add_change(page: &mut Page, change: &Change) {
         Direction::Removed => "- ",
         _ => "~ ",
     };
-    let whose = match of.is_empty() {
+    let owner = match of.is_empty() {
         true => String::new(),
         false => format!("{of}: "),
     };
@@ -206,7 +206,7 @@ fn add_change(page: &mut Page, change: &Change) {
         (None, "") => String::new(),
         (None, value) => format!(": {value}"),
     };
-    page.list_item(4, mark, &format!("{whose}{what}{values}"));
+    page.list_item(4, mark, &format!("{owner}{what}{values}"));
     if change.direction == Direction::Added {
         for consequence in means {
             page.paragraph(8, consequence);

@@ -74,7 +74,7 @@ fn summary(page: &mut Page, it: &Explanation) {
     };
     page.paragraph(0, &format!("This run can {can}."));
     match it.summary.cannot.is_empty() {
-        true => page.paragraph(0, "Nothing is said that it cannot do: what it has of the node can undo every bound."),
+        true => page.paragraph(0, "No bound is stated: what it can access of the node can undo every bound."),
         false => page.paragraph(0, &format!("It cannot {}.", it.summary.cannot.join("; "))),
     }
 }

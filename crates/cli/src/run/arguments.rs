@@ -24,11 +24,11 @@ Examples:
   With a skill of your own, which is a directory with SKILL.md:
     sympozium run --skill ./count-lines --workspace . \"Which file is the longest?\"
 
-  What manifests say, as a cluster would run it:
+  From manifests, as a cluster would run it:
     sympozium run agent.yaml run.yaml
     sympozium run deploy/ --agent reviewer \"Review the last change\"
 
-  The same in a cluster, where what the manifests name is created if it is not there:
+  The same in a cluster, where objects of the manifests are created if they do not exist:
     sympozium run agent.yaml run.yaml --cluster -n team-a
     sympozium run --context staging -n team-a --agent reviewer \"Review the last change\" --detach
 
@@ -36,23 +36,23 @@ Examples:
     sympozium run agent.yaml --task \"$TASK\" -o json | jq -r .answer
     sympozium run agent.yaml --task \"$TASK\" -o jsonl --approve none
 
-Where things come from:
+Sources, in this order:
   model    --model, the manifest, `model` in CONFIG/config.yaml, or the one provider whose key is set
   key      --key-file, --key-command, a Secret of the files or of `sympozium secret`, the provider's variable
-           (such as OPENAI_API_KEY) or the file that the variable with _FILE at its end names. A variable is used
-           for the provider's own address and for this machine only
+           (such as OPENAI_API_KEY) or the file that the variable with the suffix _FILE names. A variable is used
+           only for the provider's own address and for servers on this machine
   Secrets  the files, then `sympozium secret set`
   policy   --policy, `policyRef` of the agent; `default` for a run without an agent among the files. The names of policies and
-           packs that come with this program mean those: others of the same name among the files are refused
-  floor    CONFIG/floor.yaml, or --floor, or the one that comes with this program
-  prices   CONFIG/prices.json, by which the cost of a run is shown; none without it
+           packs that are shipped with this program mean those: others of the same name among the files are refused
+  floor    CONFIG/floor.yaml, or --floor, or the one that is shipped with this program
+  prices   CONFIG/prices.json, from which the cost of a run is estimated; without it there is no cost
   CONFIG   $SYMPOZIUM_CONFIG, $XDG_CONFIG_HOME/sympozium or ~/.config/sympozium
 
 In a cluster:
-  Agents, packs, policies, ConfigMaps and Secrets of the files are created where there are none. One that is there and is
-  another is left alone, and nothing is run. Keys are Secrets there, and the floor, the policy and the workspace are the
-  cluster's: --key-file, --key-command, --floor, --policy, --workspace and --skill DIRECTORY are refused. Ctrl-C cancels
-  the run and waits for its end; a second one leaves it to the cluster.
+  Agents, packs, policies, ConfigMaps and Secrets of the files are created if they do not exist. One that exists and differs
+  is not changed, and nothing is run. Keys are Secrets of the cluster; floor, policy and workspace are the cluster's own:
+  --key-file, --key-command, --floor, --policy, --workspace and --skill DIRECTORY are refused. Ctrl-C cancels
+  the run and waits for its end; a second Ctrl-C leaves it to the cluster.
 
 Exit codes:
   0    the run has an answer
@@ -60,29 +60,29 @@ Exit codes:
   2    the command line was not understood
   3    the run is denied by a policy
   4    the run failed
-  5    its time was up
-  130  a person ended it")]
+  5    its deadline passed
+  130  a user ended it")]
 pub struct RunArguments {
     /// Files and directories with manifests or skills, `-` for standard input; and the task.
     ///
-    /// What is there, ends in .yaml, .yml or .json, or is `-`, is a file. One argument may be something else: it is the task.
+    /// An argument that exists as a file, ends in .yaml, .yml or .json, or is `-`, is a file. One other argument is the task.
     #[arg(value_name = "FILE|TASK")]
     pub inputs: Vec<OsString>,
 
-    /// The task, where it could be taken for a file.
+    /// The task, if it could be mistaken for a file.
     #[arg(long, value_name = "TEXT")]
     pub task: Option<String>,
 
-    /// The agent among the files, where there are several.
+    /// The agent among the files, if there are several.
     #[arg(long, value_name = "NAME", value_parser = parse_agent)]
     pub agent: Option<String>,
 
-    /// The AgentRun among the files, where there are several.
+    /// The AgentRun among the files, if there are several.
     #[arg(long, value_name = "NAME", value_parser = parse_run)]
     pub run: Option<String>,
 
-    /// A skill pack: one that comes with this program, one among the files, or a directory with SKILL.md. May be given
-    /// several times; the manifest's skills do not count then.
+    /// A skill pack: one that is shipped with this program, one among the files, or a directory with SKILL.md. May be given
+    /// several times, and replaces the skills of the manifest.
     #[arg(long = "skill", value_name = "SKILL")]
     pub skills: Vec<String>,
 
@@ -94,7 +94,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
 
-    /// A file with the key of the model's provider, which nobody else may read.
+    /// A file with the key of the model's provider, which no other user may read.
     #[arg(long, value_name = "FILE", conflicts_with = "key_command")]
     pub key_file: Option<PathBuf>,
 
@@ -102,25 +102,25 @@ pub struct RunArguments {
     #[arg(long, value_name = "COMMAND")]
     pub key_command: Option<String>,
 
-    /// The policy that the agent is held to: one that comes with this program (default, restrictive, permissive, hardened), one
-    /// among the files, or the one in a file of its own (./policy.yaml). A name that comes with this program means that one,
-    /// whatever the files have.
+    /// The policy of the agent: one that is shipped with this program (default, restrictive, permissive, hardened), one among
+    /// the files, or the one in a file of its own (./policy.yaml). The name of a shipped policy means that one, even if the
+    /// files have another of that name.
     #[arg(long, value_name = "NAME|FILE", value_parser = parse_policy)]
     pub policy: Option<PolicyChoice>,
 
-    /// A file with the policy that bounds every run, where there is no CONFIG/floor.yaml.
+    /// A file with the policy that bounds every run, if CONFIG/floor.yaml does not exist.
     #[arg(long, value_name = "FILE")]
     pub floor: Option<PathBuf>,
 
-    /// How long the agent may work, such as 90s or 10m. Waiting for a person does not count.
+    /// How long the agent may work, such as 90s or 10m. Waiting for an answer to a question does not count.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub timeout: Option<String>,
 
-    /// A directory that the run reads and writes as /workspace; a fresh one when absent, which is kept.
+    /// A directory that the run reads and writes as /workspace. By default a new one, which is not removed.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
-    /// What becomes of the run's questions.
+    /// How the run's questions are answered.
     #[arg(long, value_enum, default_value_t = ApprovalMode::Ask)]
     pub approve: ApprovalMode,
 
@@ -128,11 +128,11 @@ pub struct RunArguments {
     #[arg(long, help_heading = "In a cluster")]
     pub detach: bool,
 
-    /// Where.
+    /// The backend.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 
-    /// How to print what happens.
+    /// The format of the output.
     #[arg(short, long, value_enum, default_value_t = RunFormat::Text)]
     pub output: RunFormat,
 
@@ -148,12 +148,12 @@ pub enum PolicyChoice {
     InFile(PathBuf),
 }
 
-/// How to print what happens in a run.
+/// The format of the output of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RunFormat {
-    /// For people, as it happens.
+    /// Text, as it happens.
     Text,
-    /// One object, when the run is over.
+    /// One object, at the end of the run.
     Json,
     /// One object for each event, as it happens.
     Jsonl,
@@ -170,12 +170,12 @@ fn parse_model(typed: &str) -> Result<String, &'static str> {
 fn parse_duration(typed: &str) -> Result<String, &'static str> {
     match DurationText::new(typed).to_duration() {
         Ok(span) if !span.is_zero() => Ok(typed.to_owned()),
-        _ => Err("it is not a span of time\n  hint: write it as 90s, 10m or 1h30m"),
+        _ => Err("it is not a duration\n  hint: write it as 90s, 10m or 1h30m"),
     }
 }
 
 const INVALID_NAME: &str =
-    "it cannot be such a name\n  hint: use lower-case letters, digits, `-` and `.`, at most 253 of them";
+    "it is not a valid name\n  hint: use lower-case letters, digits, `-` and `.`, at most 253 of them";
 
 fn parse_agent(typed: &str) -> Result<String, &'static str> {
     let checked = AgentName::from(typed).check();
@@ -228,12 +228,12 @@ mod tests {
         for (arguments, said) in [
             (&["--model", "gpt-4o"][..], "a provider and a model"),
             (&["--model", "openai/"], "a provider and a model"),
-            (&["--timeout", "ten"], "a span of time"),
-            (&["--timeout", "0s"], "a span of time"),
-            (&["--agent", "A b"], "such a name"),
-            (&["--run", "../x"], "such a name"),
-            (&["--policy", ""], "such a name"),
-            (&["--policy", "A b"], "such a name"),
+            (&["--timeout", "ten"], "a duration"),
+            (&["--timeout", "0s"], "a duration"),
+            (&["--agent", "A b"], "not a valid name"),
+            (&["--run", "../x"], "not a valid name"),
+            (&["--policy", ""], "not a valid name"),
+            (&["--policy", "A b"], "not a valid name"),
             (&["--approve", "maybe"], "ask, all, none"),
             (&["--key-file", "a", "--key-command", "b"], "cannot be used"),
         ] {

@@ -1,58 +1,74 @@
-//! Assembles a run from files and flags, and resolves everything that it needs on this machine.
+//! Assembles a run from files and flags: the AgentRun, and the objects that it needs. Both backends take the result.
 //!
-//! The stages are those of the cluster: files are read, flags change or add objects, all of them are validated, the run
-//! is admitted and planned. Then what the plan names is looked up on this machine. Nothing has started yet.
+//! Files are read; flags select the run that is meant, and change or add objects. Nothing is validated yet, so that the
+//! result is judged as if it had been written that way. Nothing has started, and nothing was sent to a cluster.
 
-mod data_objects;
-mod image_directory;
+mod flags;
 pub mod inputs;
-mod model;
-mod prices;
-mod privileged_files;
-mod roots;
-pub mod selection;
-mod system_namespace;
-#[cfg(test)]
-mod tests;
-mod unsupported;
+pub mod model;
+mod model_flags;
+mod policy;
+mod skills;
+mod source;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
-use sympozium_api::RunPlan;
-use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
-use sympozium_api::names::Digest;
-use sympozium_api::origin::{ObjectOrigin, Origin, POLICY_KIND};
-use sympozium_api::provider::Provider;
-use sympozium_api::run_plan::VolumeName;
-use sympozium_api::skill_pack::Skill;
-use sympozium_api::text::printable;
+use anyhow::anyhow;
+use serde_json::{Value, json};
+use sympozium_api::labels::{self, API_VERSION, FLOOR_POLICY, SYSTEM_NAMESPACE};
+use sympozium_api::origin::COMMAND_LINE;
+use sympozium_local::keys::EnvLookup;
 use sympozium_manifests::built_in;
 use sympozium_manifests::kinds::Kind;
-use sympozium_manifests::planning::{RunResult, plan_session};
+use sympozium_manifests::load::LoadedFile;
 use sympozium_manifests::sources::Reader;
-use sympozium_manifests::validate::{Completeness, FindingSeverity, ObjectName, Schemas, Session, ValidationStage};
-use sympozium_plan::host::Host;
-use sympozium_plan::plan::Planned;
+use sympozium_manifests::tree::{Mark, Node};
+use sympozium_manifests::validate::{Completeness, Object, ObjectName, Schemas, Session};
 
 use crate::failure::Failure;
 use crate::run::arguments::{PolicyChoice, RunArguments};
-use data_objects::{DataObjects, PlanData};
 use inputs::RunInputs;
-use selection::Assembler;
-use sympozium_local::keys::{self, EnvLookup, KeySources};
-use sympozium_local::prepared_run::PreparedRun;
-use sympozium_local::secrets::SecretStore;
-use sympozium_local::state::{self, StateDirectory, is_exclusively_ours};
-use system_namespace::NamespaceClaims;
+use source::RunSource;
 
 /// Stands in for the file name of the floor that comes with this program.
 const BUILT_IN_FLOOR: &str = "<built-in floor>";
+/// The name of the agent that is built from flags alone.
+const DEFAULT_AGENT: &str = "assistant";
+/// The policy of that agent: commands need approval.
+const DEFAULT_POLICY: &str = "default";
+/// The `generateName` of a run without a name.
+const GENERATE_NAME: &str = "run-";
 
-/// The host environment: what of this machine decides about a run, besides its state.
+/// Where the run is to be realised.
+#[derive(Clone, Copy)]
+pub enum Target<'t> {
+    /// This machine. Every object is known here: flags change any of them, and objects that are missing are built.
+    Machine(Machine<'t>),
+    /// A cluster. It may have objects that are not known here: flags change the AgentRun only.
+    Cluster {
+        /// The namespace of objects that name none.
+        namespace: &'t str,
+    },
+}
+
+impl Target<'_> {
+    const fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster { .. })
+    }
+}
+
+/// What of this machine a run is assembled from, in addition to files and flags.
+#[derive(Clone, Copy)]
+pub struct Machine<'m> {
+    pub host: &'m HostEnvironment<'m>,
+    /// The file with the floor; `None` for the floor that comes with this program.
+    pub floor: Option<&'m Path>,
+    /// Whether the files or this machine have a Secret. Arguments: session, namespace, name.
+    pub has_secret: &'m dyn Fn(&Session<'_>, &str, &str) -> bool,
+    pub uid: &'m str,
+}
+
+/// The host environment: what of this machine decides about a run, in addition to its state.
 pub struct HostEnvironment<'s> {
     /// The directory CONFIG, if the environment names one.
     pub configuration: Option<PathBuf>,
@@ -61,248 +77,35 @@ pub struct HostEnvironment<'s> {
     pub environment: &'s EnvLookup<'s>,
 }
 
-/// Reads, assembles, admits and plans the one run that the arguments mean, and finds everything that it needs on this
-/// machine. A denial has exit code 3.
-pub fn assemble(arguments: &RunArguments, state: &StateDirectory) -> Result<PreparedRun, Failure> {
-    // A directory that others can write to is refused, not skipped: a floor in it would be missing without a notice.
-    let place = |found: anyhow::Result<Option<PathBuf>>| {
-        found.map_err(|error| Failure::new(error, "make it yours alone: chmod go-w"))
-    };
-    let surroundings = HostEnvironment {
-        configuration: place(state::config_directory())?,
-        data: place(state::data_directory())?,
-        environment: &|name| std::env::var_os(name),
-    };
-    let uid = uuid::Uuid::new_v4().to_string();
-    assemble_in(arguments, state, &surroundings, &uid)
+/// An AgentRun, and everything that decides about it.
+pub struct AssembledRun<'a> {
+    /// All objects, which are not validated yet.
+    pub session: Session<'a>,
+    /// The index of the AgentRun among them.
+    pub run: usize,
+    /// What the user should know about the selection.
+    pub warnings: Vec<String>,
 }
 
-/// The same, with everything that it depends on as arguments.
-fn assemble_in(
-    arguments: &RunArguments,
-    state: &StateDirectory,
-    surroundings: &HostEnvironment<'_>,
-    uid: &str,
-) -> Result<PreparedRun, Failure> {
-    let inputs = RunInputs::from_arguments(arguments)?;
-    let workspace = arguments.workspace.as_deref();
-    let workspace = workspace.map(|it| check_workspace(it, state, surroundings)).transpose()?;
-    let mut warnings = Vec::new();
-    let mut reader = Reader::default();
-    let mut session = Session::for_machine(arguments.cluster.local_namespace());
-    // First: of two objects with one name the first counts, and no file of a run decides about its floor.
-    let floor = floor_file(arguments, surroundings)?;
-    match &floor {
-        Some(path) => session.add_floor(&mut reader, path),
-        None => {
-            let text = built_in::policy_text(FLOOR_POLICY).unwrap_or_default();
-            session.add_floor_text(BUILT_IN_FLOOR, text);
-        }
+/// Reads the files, and applies the flags to the run that is meant.
+///
+/// # Errors
+///
+/// When a file cannot be read, it is ambiguous which run is meant, or a flag names something that does not exist or has
+/// no meaning for the target.
+pub fn assemble<'a>(arguments: &'a RunArguments, target: Target<'a>) -> Result<AssembledRun<'a>, Failure> {
+    if target.is_cluster() {
+        flags::check_for_cluster(arguments)?;
     }
-    let prices = prices::read(surroundings.configuration.as_deref())?;
-    let of_floor = session.objects().len();
-    session.add_inputs(&inputs.files, &mut reader);
-    drop_file_floors(&mut session, of_floor, floor.as_deref(), &mut warnings);
-    let first_of_policy_file = session.objects().len();
-    if let Some(PolicyChoice::InFile(path)) = &arguments.policy {
-        session.add_inputs(std::slice::from_ref(path), &mut reader);
-    }
-    if !session.is_readable() {
-        let report = session.finish(&mut Schemas::default(), Completeness::Partial);
+    let mut assembler = Assembler::new(arguments, target)?;
+    let policy_file_start = assembler.read_files();
+    if !assembler.session.is_readable() {
+        let report = assembler.session.finish(&mut Schemas::default(), Completeness::Partial);
         return Err(unusable_manifests(report.failures_text()));
     }
-
-    let composing = Assembler {
-        arguments,
-        inputs: &inputs,
-        host: surroundings,
-        has_secret: &|session, namespace, name| {
-            DataObjects::has_secret(session.objects(), namespace, name)
-                || SecretStore::open(state, namespace)
-                    .and_then(|store| store.get(name))
-                    // One that cannot be read is there: reading it for the run gives the error.
-                    .map_or(true, |it| it.is_some())
-        },
-        uid,
-        policy_file_start: first_of_policy_file,
-    };
-    let chosen = composing.choose(&mut session, &mut reader)?;
-    let run = chosen.run;
-    warnings.extend(chosen.warnings);
-    let data = DataObjects::from_objects(session.objects(), &run.namespace);
-    let claims = system_namespace::check(&mut session, &run);
-    let made = plan_run(session, &run, uid, claims, &mut warnings)?;
-    let plan = &made.plan;
-    unsupported::check(plan)?;
-    let PlanData { config_maps, secrets } = data.resolve_for_plan(plan, state)?;
-    let sources = KeySources {
-        file: arguments.key_file.as_deref(),
-        command: arguments.key_command.as_deref(),
-        secret: &|name| data.find_secret(state, &run.namespace, name),
-        environment: may_use_env_key(plan).then_some(surroundings.environment),
-    };
-    let roots = roots::find_roots(plan, &made.texts, surroundings, &mut warnings)?;
-    if workspace.is_some() && plan.volume(&VolumeName("workspace".to_owned())).is_none() {
-        warnings.push("--workspace is of no use: no part of the run may see files".to_owned());
-    }
-    privileged_files::check(plan, state, workspace.as_deref(), &mut warnings)?;
-    if !plan.placement.node_selector.is_empty() {
-        warnings.push("`nodeSelector` means nothing on one machine".to_owned());
-    }
-    // Last, because its command may prompt the user.
-    let model_key = keys::find_key(&plan.model.keys, &sources)?;
-    Ok(PreparedRun {
-        plan: made.plan,
-        plan_bytes: made.bytes,
-        plan_digest: made.digest,
-        skill_texts: made.texts,
-        config_maps,
-        secrets,
-        model_key,
-        roots,
-        workspace,
-        approve: arguments.approve,
-        origins: add_floor_origin(made.origins, floor.as_deref()),
-        prices,
-        warnings,
-    })
-}
-
-/// The file with the floor; `None` for the floor that comes with this program.
-fn floor_file(arguments: &RunArguments, surroundings: &HostEnvironment<'_>) -> Result<Option<PathBuf>, Failure> {
-    let of_machine = surroundings.configuration.as_ref().map(|it| it.join("floor.yaml"));
-    let Some(path) = of_machine else {
-        return Ok(arguments.floor.clone());
-    };
-    let found = match fs::metadata(&path) {
-        Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => {
-            return Ok(arguments.floor.clone());
-        }
-        // A dangling link is a floor that cannot be read.
-        Err(error) => {
-            let error = anyhow::Error::from(error).context(format!("cannot read {}", path.display()));
-            return Err(Failure::new(error, "every run here is held to it: make it readable, or remove it"));
-        }
-    };
-    if !found.is_file() || !is_exclusively_ours(&found) {
-        let error = anyhow!("{} belongs to somebody else, or others may write to it", path.display());
-        return Err(Failure::new(error, "every run here is held to it: chmod 600, and make it yours"));
-    }
-    if arguments.floor.is_some() {
-        let error = anyhow!("the floor of this machine is {}", path.display());
-        return Err(Failure::usage(error, "leave --floor out, or change that file"));
-    }
-    Ok(Some(path))
-}
-
-/// Removes objects of the files that would replace the floor: a run does not bring its own.
-fn drop_file_floors(session: &mut Session<'_>, of_floor: usize, floor: Option<&Path>, warnings: &mut Vec<String>) {
-    let mut held: Vec<ObjectName> = session.objects()[..of_floor].iter().map(|it| it.name.clone()).collect();
-    held.push(ObjectName {
-        kind: Kind::SympoziumPolicy.name().to_owned(),
-        namespace: SYSTEM_NAMESPACE.to_owned(),
-        name: FLOOR_POLICY.to_owned(),
-    });
-    let mut index = 0;
-    let mut left_out = 0;
-    session.retain(|object| {
-        let is_kept = index < of_floor || !held.contains(&object.name);
-        index += 1;
-        left_out += usize::from(!is_kept);
-        is_kept
-    });
-    if left_out > 0 && floor.is_none() {
-        warnings.push(
-            "the floor among the files does not count: put it into CONFIG/floor.yaml, or name it with --floor"
-                .to_owned(),
-        );
-    }
-}
-
-/// Adds the floor, which no run names.
-fn add_floor_origin(mut origins: Vec<ObjectOrigin>, floor: Option<&Path>) -> Vec<ObjectOrigin> {
-    let from = match floor {
-        Some(path) => Origin::File { path: printable(path.display().to_string()).into_owned() },
-        None => Origin::Shipped,
-    };
-    origins.push(ObjectOrigin { kind: POLICY_KIND.to_owned(), name: FLOOR_POLICY.to_owned(), from });
-    origins
-}
-
-/// The parts of a plan that outlive the session.
-struct OwnedPlan {
-    plan: RunPlan,
-    bytes: Vec<u8>,
-    digest: Digest,
-    texts: BTreeMap<String, Vec<Skill>>,
-    origins: Vec<ObjectOrigin>,
-}
-
-fn plan_run(
-    session: Session<'_>,
-    run: &ObjectName,
-    uid: &str,
-    claims: NamespaceClaims,
-    warnings: &mut Vec<String>,
-) -> Result<OwnedPlan, Failure> {
-    let make = |planned: &Planned<'_>| {
-        let texts = planned.texts.iter();
-        Ok(OwnedPlan {
-            plan: planned.plan.clone(),
-            bytes: planned.bytes.clone(),
-            digest: planned.digest.clone(),
-            texts: texts.map(|it| (it.pack.clone(), it.skills.to_vec())).collect(),
-            origins: Vec::new(),
-        })
-    };
-    let mut planning = plan_session(session, &mut Schemas::default(), Some(&run.name), uid, make);
-    let findings = planning.report.failures_text();
-    let judged = planning.runs.iter().position(|it| it.name == *run);
-    let judged = judged.map(|it| planning.runs.swap_remove(it));
-    let (outcome, origins) = judged.map(|it| (it.result, it.origins)).unzip();
-    // A misspelt field may be a restriction.
-    let outcome = outcome.filter(|_| !planning.report.has_unreadable());
-    match outcome {
-        // Admission trusts namespaces, because the API server guards them in a cluster. On one machine nothing guards
-        // them.
-        Some(RunResult::Admitted(_)) if claims == NamespaceClaims::Denied => Err(denial(findings)),
-        Some(RunResult::Admitted(made)) => {
-            let of_admission = planning.report.findings().iter();
-            let of_admission = of_admission
-                .filter(|it| it.stage == ValidationStage::Admission && it.severity == FindingSeverity::Warning);
-            warnings.extend(of_admission.map(|it| it.message.clone()));
-            Ok(OwnedPlan { origins: origins.unwrap_or_default(), ..made })
-        }
-        Some(RunResult::Denied(denials)) => {
-            let findings = match findings.is_empty() {
-                true => denials
-                    .iter()
-                    .map(|it| {
-                        let namespace = it.subject.namespace.as_deref().unwrap_or_default();
-                        let object = format!("{} {namespace}/{}", it.subject.kind, printable(&it.subject.name));
-                        format!("denied[{}]: {object}: {}: {}\n  hint: {}\n", it.rule, it.field, it.message, it.hint)
-                    })
-                    .collect(),
-                false => findings,
-            };
-            Err(denial(findings))
-        }
-        Some(RunResult::Undecided) => {
-            let error = anyhow!("something that decides about the run is missing");
-            Err(Failure::new(error, "name the files with it too").with_findings(findings))
-        }
-        Some(RunResult::Failed(error)) => {
-            let error = error.context("the run cannot be planned");
-            Err(Failure::new(error, "use fewer packs, or make texts shorter").with_findings(findings))
-        }
-        None => Err(unusable_manifests(findings)),
-    }
-}
-
-fn denial(findings: String) -> Failure {
-    let hint = "change what the lines above name; `sympozium explain` shows what a run could touch";
-    Failure::denied(anyhow!("the run is denied"), hint).with_findings(findings)
+    assembler.keep_policy_of_file(policy_file_start)?;
+    let run = assembler.select_run()?;
+    Ok(AssembledRun { session: assembler.session, run, warnings: assembler.warnings })
 }
 
 /// The failure for manifests with these findings.
@@ -312,47 +115,257 @@ pub fn unusable_manifests(findings: String) -> Failure {
     Failure::new(error, hint).with_findings(findings)
 }
 
-/// Whether a key of the user's environment may be sent to the model's endpoint: it was set for the provider, and a
-/// manifest can name any address.
-fn may_use_env_key(plan: &RunPlan) -> bool {
-    let Some(endpoint) = &plan.model.endpoint else {
-        return false;
-    };
-    let provider = Provider::find(&plan.model.provider);
-    let is_own = provider.owns_endpoint(&endpoint.host, endpoint.port, endpoint.encrypted);
-    is_own || Host::parse(&endpoint.host).is_ok_and(|host| model::is_local_host(&host))
+/// The failure for a run that is denied for the reasons in these findings.
+pub fn denial(findings: String) -> Failure {
+    let hint = "change what the lines above name; `sympozium explain` shows what a run could touch";
+    Failure::denied(anyhow!("the run is denied"), hint).with_findings(findings)
 }
 
-/// Checks the directory of `--workspace`: it must not contain, or be in, directories that decide about runs.
-fn check_workspace(
-    path: &Path,
-    state: &StateDirectory,
-    surroundings: &HostEnvironment<'_>,
-) -> Result<PathBuf, Failure> {
-    let hint = "give --workspace a directory of the project that the agent works on";
-    let real = fs::canonicalize(path).with_context(|| format!("cannot use {}", path.display()));
-    let real = real.map_err(|error| Failure::new(error, hint))?;
-    if !real.is_dir() {
-        let error = anyhow!("{} is not a directory", real.display());
-        return Err(Failure::new(error, hint));
+struct Assembler<'a> {
+    arguments: &'a RunArguments,
+    target: Target<'a>,
+    inputs: RunInputs,
+    session: Session<'a>,
+    reader: Reader,
+    warnings: Vec<String>,
+}
+
+/// The run that is meant. Numbers are indices of objects in the session.
+#[derive(Debug)]
+struct SelectedRun {
+    source: RunSource,
+    namespace: String,
+    run: usize,
+    /// The agent, if flags may change it.
+    agent: Option<usize>,
+}
+
+impl<'a> Assembler<'a> {
+    fn new(arguments: &'a RunArguments, target: Target<'a>) -> Result<Self, Failure> {
+        let session = match target {
+            Target::Machine(_) => Session::for_machine(arguments.cluster.local_namespace()),
+            Target::Cluster { namespace } => Session::for_cluster(namespace),
+        };
+        let inputs = RunInputs::from_arguments(arguments)?;
+        Ok(Self { arguments, target, inputs, session, reader: Reader::default(), warnings: Vec::new() })
     }
-    let runs = state.runs_directory();
-    let of_state = runs.parent().unwrap_or(&runs);
-    let ours = [Some(of_state), surroundings.configuration.as_deref(), surroundings.data.as_deref()];
-    for ours in ours.into_iter().flatten() {
-        // A directory that does not exist yet has no other name.
-        let ours = fs::canonicalize(ours).unwrap_or_else(|_| ours.to_owned());
-        if ours.starts_with(&real) || (real.starts_with(&ours) && !is_run_workspace(&real, &ours)) {
-            let error =
-                anyhow!("the agent could write to {}, where secrets and rules of this machine are", ours.display());
-            return Err(Failure::new(error, hint));
+
+    /// Reads the floor, the files, and the file of `--policy`. Returns the index of the first object of the latter.
+    fn read_files(&mut self) -> usize {
+        // First: of two objects with one name the first counts, and no file of a run decides about its floor.
+        if let Target::Machine(machine) = self.target {
+            match machine.floor {
+                Some(path) => self.session.add_floor(&mut self.reader, path),
+                None => {
+                    let text = built_in::policy_text(FLOOR_POLICY).unwrap_or_default();
+                    self.session.add_floor_text(BUILT_IN_FLOOR, text);
+                }
+            }
+        }
+        let floor_end = self.session.objects().len();
+        self.session.add_inputs(&self.inputs.files, &mut self.reader);
+        if let Target::Machine(machine) = self.target {
+            self.drop_file_floors(floor_end, machine.floor);
+        }
+        let policy_file_start = self.session.objects().len();
+        if let Some(PolicyChoice::InFile(path)) = &self.arguments.policy {
+            self.session.add_inputs(std::slice::from_ref(path), &mut self.reader);
+        }
+        policy_file_start
+    }
+
+    /// Removes objects of the files that would replace the floor: a run does not bring its own.
+    fn drop_file_floors(&mut self, floor_end: usize, floor: Option<&Path>) {
+        let mut reserved: Vec<ObjectName> =
+            self.session.objects()[..floor_end].iter().map(|it| it.name.clone()).collect();
+        reserved.push(ObjectName {
+            kind: Kind::SympoziumPolicy.name().to_owned(),
+            namespace: SYSTEM_NAMESPACE.to_owned(),
+            name: FLOOR_POLICY.to_owned(),
+        });
+        let before = self.session.objects().len();
+        let mut index = 0;
+        self.session.retain(|object| {
+            let is_retained = index < floor_end || !reserved.contains(&object.name);
+            index += 1;
+            is_retained
+        });
+        if self.session.objects().len() < before && floor.is_none() {
+            self.warnings.push(
+                "the floor among the files does not count: put it into CONFIG/floor.yaml, or name it with --floor"
+                    .to_owned(),
+            );
         }
     }
-    Ok(real)
+
+    /// Finds or builds the run that is meant, and changes it as the flags say. Returns its index.
+    fn select_run(&mut self) -> Result<usize, Failure> {
+        let source = self.find_source()?;
+        let namespace = self.namespace_of(source);
+        // Before any index is stored: it can remove objects.
+        let policy = self.choose_policy(source, &namespace)?;
+        let source = self.find_source()?;
+        self.check_task(source)?;
+        let skills = self.resolve_skills(&namespace)?;
+        let selected = self.find_or_build(source, namespace)?;
+        self.apply_to_agent(selected.agent, &skills, policy.as_deref());
+        self.apply_to_run(&selected, &skills);
+        self.apply_model(&selected)?;
+        Ok(selected.run)
+    }
+
+    fn namespace_of(&self, source: RunSource) -> String {
+        let namespace = match (source, self.target) {
+            (RunSource::Run(index) | RunSource::Agent(index), _) => {
+                self.session.objects()[index].name.namespace.as_str()
+            }
+            (RunSource::ClusterAgent | RunSource::FlagsOnly, Target::Cluster { namespace }) => namespace,
+            (RunSource::ClusterAgent | RunSource::FlagsOnly, Target::Machine(_)) => {
+                self.arguments.cluster.local_namespace()
+            }
+        };
+        namespace.to_owned()
+    }
+
+    fn check_task(&self, source: RunSource) -> Result<(), Failure> {
+        let field = |name: &str| match source {
+            RunSource::Run(run) => {
+                let value = self.session.objects()[run].node.get_path(&["spec", name]);
+                value.map(Node::to_json).unwrap_or_default()
+            }
+            RunSource::Agent(_) | RunSource::ClusterAgent | RunSource::FlagsOnly => Value::Null,
+        };
+        if field("dryRun") == true && !self.target.is_cluster() {
+            let error = anyhow!("the run has `dryRun: true`: it is to be planned only");
+            return Err(Failure::new(error, "`sympozium explain` shows its plan"));
+        }
+        if field("cancel") == true {
+            let error = anyhow!("the run has `cancel: true`: it would end before it starts");
+            return Err(Failure::new(error, "remove `cancel`"));
+        }
+        if self.inputs.task.is_none() && field("task").is_null() {
+            let error = anyhow!("there is no task");
+            let hint = "say what the agent is to do: sympozium run [FILE…] \"TASK\"";
+            return Err(Failure::usage(error, hint));
+        }
+        Ok(())
+    }
+
+    fn find_or_build(&mut self, source: RunSource, namespace: String) -> Result<SelectedRun, Failure> {
+        let (run, agent) = match source {
+            RunSource::Run(run) => (Some(run), self.find_agent(run)),
+            RunSource::Agent(agent) => (None, Some(agent)),
+            RunSource::ClusterAgent => (None, None),
+            RunSource::FlagsOnly => (None, Some(self.build_agent(&namespace)?)),
+        };
+        let run = run.unwrap_or_else(|| self.build_run(agent, &namespace));
+        // In a cluster, the agent of the files is created as it is, or exists already.
+        let agent = agent.filter(|_| !self.target.is_cluster());
+        Ok(SelectedRun { source, namespace, run, agent })
+    }
+
+    fn build_agent(&mut self, namespace: &str) -> Result<usize, Failure> {
+        let model = self.default_model()?;
+        let agent = json!({
+            "apiVersion": API_VERSION,
+            "kind": "Agent",
+            "metadata": {"name": DEFAULT_AGENT, "namespace": namespace},
+            "spec": {
+                "agents": {"default": {"model": model.model}},
+                "policyRef": DEFAULT_POLICY,
+            },
+        });
+        Ok(self.add_object(agent))
+    }
+
+    fn build_run(&mut self, agent: Option<usize>, namespace: &str) -> usize {
+        let agent = match agent {
+            Some(agent) => Some(&self.session.objects()[agent].name.name),
+            None => self.arguments.agent.as_ref(),
+        };
+        let run = json!({
+            "apiVersion": API_VERSION,
+            "kind": "AgentRun",
+            "metadata": {"generateName": GENERATE_NAME, "namespace": namespace},
+            "spec": {"agentRef": agent},
+        });
+        self.add_object(run)
+    }
+
+    /// Adds an object as if a file contained it, and returns its index.
+    fn add_object(&mut self, object: Value) -> usize {
+        let index = self.session.objects().len();
+        let loaded = LoadedFile { documents: vec![Node::from_json(object, Mark::START)], ..LoadedFile::default() };
+        self.session.add_loaded(COMMAND_LINE.to_owned(), loaded);
+        index
+    }
+
+    fn apply_to_agent(&mut self, agent: Option<usize>, skills: &[String], policy: Option<&str>) {
+        let Some(agent) = agent.and_then(|index| self.session.object_mut(index)) else {
+            return;
+        };
+        if !skills.is_empty() {
+            let references = skills::references(skills, &[&agent.node]);
+            agent.node.set(&["spec", "skills"], references);
+        }
+        if let Some(policy) = policy {
+            agent.node.set(&["spec", "policyRef"], json!(policy));
+        }
+    }
+
+    fn apply_to_run(&mut self, selected: &SelectedRun, skills: &[String]) {
+        let agent = selected.agent.map(|index| self.session.objects()[index].node.clone());
+        let Some(object) = self.session.object_mut(selected.run) else {
+            return;
+        };
+        match self.target {
+            Target::Machine(machine) => identify(object, machine.uid, &selected.namespace),
+            Target::Cluster { .. } => make_new(&mut object.node, &selected.namespace),
+        }
+        let node = &mut object.node;
+        if let Some(task) = &self.inputs.task {
+            node.set(&["spec", "task"], json!(task));
+        }
+        if let Some(timeout) = &self.arguments.timeout {
+            node.set(&["spec", "timeout"], json!(timeout));
+        }
+        if !skills.is_empty() {
+            let sources: Vec<&Node> = std::iter::once(&*node).chain(&agent).collect();
+            let references = skills::references(skills, &sources);
+            node.set(&["spec", "skills"], references);
+        }
+    }
 }
 
-/// Whether this is the workspace of an earlier run.
-fn is_run_workspace(path: &Path, state: &Path) -> bool {
-    let below: Vec<_> = path.strip_prefix(state).into_iter().flatten().collect();
-    matches!(below.as_slice(), [runs, _, workspace, ..] if *runs == "runs" && *workspace == "workspace")
+/// Gives a run on this machine its UID and its name. A UID in the manifest is that of another run.
+fn identify(run: &mut Object, uid: &str, namespace: &str) {
+    let node = &mut run.node;
+    node.set(&["metadata", "uid"], json!(uid));
+    if run.name.name.is_empty() {
+        let prefix = node.get_path(&["metadata", "generateName"]).and_then(Node::as_text).unwrap_or(GENERATE_NAME);
+        run.name.name = format!("{prefix}{}", uid.get(..8).unwrap_or(uid));
+        node.set(&["metadata", "name"], json!(run.name.name));
+    }
+    node.set(&["metadata", "namespace"], json!(namespace));
+}
+
+/// Makes the manifest one of a new run: the API server assigns the rest of its metadata, and the name if it has none.
+fn make_new(run: &mut Node, namespace: &str) {
+    let field = |name: &str| run.get_path(&["metadata", name]);
+    let text = |name: &str| field(name).and_then(Node::as_text).filter(|it| !it.is_empty());
+    let mut metadata = json!({"namespace": namespace});
+    for name in ["labels", "annotations"] {
+        if let Some(map) = field(name).map(Node::to_json).filter(Value::is_object) {
+            metadata[name] = map;
+        }
+    }
+    if metadata["labels"][labels::SOURCE].is_null() {
+        metadata["labels"][labels::SOURCE] = json!("cli");
+    }
+    match text("name") {
+        Some(name) => metadata["name"] = json!(name),
+        None => metadata["generateName"] = json!(text("generateName").unwrap_or(GENERATE_NAME)),
+    }
+    run.set(&["metadata"], metadata);
+    run.remove(&["status"]);
 }

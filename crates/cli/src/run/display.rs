@@ -1,7 +1,7 @@
-//! The display of a run: turns events into lines, and keeps one status line.
+//! The display of a run: turns events into lines, and one status line.
 //!
-//! Pure: no clock, no terminal. [`Display::event`] and [`Display::tick`] return the lines to print, [`Display::status`]
-//! the status line below them. [`screen`](super::screen) writes them.
+//! Pure: no clock, no terminal. [`RunDisplay::handle_event`] and [`RunDisplay::tick`] return the lines to print,
+//! [`RunDisplay::status_line`] the status line below them. [`screen`](super::screen) writes them.
 
 mod calls;
 pub mod humanize;
@@ -55,7 +55,7 @@ pub struct RunDisplay {
     parts: BTreeMap<String, IsolationReport>,
     has_shown_parts: bool,
     calls: Calls,
-    /// What the model said last, without a call: it may be the answer of the run.
+    /// The last text of the model without a call: it may be the answer of the run.
     last_text: Option<String>,
     progress: String,
     /// The last error of the model.
@@ -67,10 +67,10 @@ pub struct RunDisplay {
 }
 
 impl RunDisplay {
-    pub fn new(detail: Detail, place: TargetFlags) -> Self {
+    pub fn new(detail: Detail, target: TargetFlags) -> Self {
         Self {
             detail,
-            target: place,
+            target,
             run: String::new(),
             workspace: None,
             started_ms: None,
@@ -142,9 +142,7 @@ impl RunDisplay {
                 self.has_ended = true;
                 lines.extend(self.end_lines(*at_ms, outcome));
                 needed.extend(
-                    leftovers
-                        .iter()
-                        .map(|left| warning_line(&format!("this is still there although the run is over: {left}"))),
+                    leftovers.iter().map(|left| warning_line(&format!("not removed at the end of the run: {left}"))),
                 );
             }
         }
@@ -155,7 +153,7 @@ impl RunDisplay {
         lines
     }
 
-    /// Returns the lines that are due because time has passed.
+    /// Returns the lines that are to be printed because time has passed.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Line> {
         let lines = self.calls.take_lines(now_ms);
         match self.detail {
@@ -166,7 +164,7 @@ impl RunDisplay {
 
     /// When [`Self::tick`] will have lines to print, if no event comes before.
     pub fn next_tick_ms(&self) -> Option<u64> {
-        self.calls.next_due_ms()
+        self.calls.next_lines_ms()
     }
 
     /// The pending questions, oldest first.
@@ -290,8 +288,8 @@ impl RunDisplay {
         let mut lines = self.isolation_lines_once();
         lines.extend(self.calls.take_rest(at_ms));
         let has_answer = matches!(outcome, RunEnd::Succeeded { .. });
-        if let Some(words) = self.last_text.take().filter(|_| !has_answer) {
-            lines.extend(model_text_lines(&words));
+        if let Some(text) = self.last_text.take().filter(|_| !has_answer) {
+            lines.extend(model_text_lines(&text));
         }
         let took = at_ms.saturating_sub(self.started_ms.unwrap_or(at_ms));
         lines.extend(run_end_lines(outcome, took, &self.usage));
@@ -303,9 +301,9 @@ impl RunDisplay {
             field("workspace", &workspace.to_string_lossy());
         }
         if !self.run.is_empty() {
-            let (run, place) = (&self.run, self.target.as_str());
-            field("look at it", &format!("sympozium show {run}{place}"));
-            field("verify it", &format!("sympozium audit verify {run}{place}"));
+            let (run, target) = (&self.run, self.target.as_str());
+            field("look at it", &format!("sympozium show {run}{target}"));
+            field("verify it", &format!("sympozium audit verify {run}{target}"));
         }
         lines
     }
@@ -350,26 +348,26 @@ fn model_text_lines(text: &str) -> Vec<Line> {
 }
 
 fn question_line(question: &Question) -> Line {
-    let who = match &question.pack {
+    let tool = match &question.pack {
         Some(pack) => format!("{} in {pack}", question.tool),
         None => question.tool.clone(),
     };
     Line::wrapped(4)
         .plain("  ")
         .add(Style::Attention, "asks")
-        .plain(&format!("  {}: may {who} do this?", question.approval))
+        .plain(&format!("  {}: may {tool} do this?", question.approval))
 }
 
 fn answer_line(approval: &str, decision: Option<Decision>, by: Option<&str>) -> Line {
     let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
-    let (look, what) = match decision {
+    let (style, text) = match decision {
         Some(Decision::Approved) => (Style::Good, format!("approved{by}")),
         Some(Decision::Denied) => (Style::Bad, format!("denied{by}")),
-        Some(Decision::Expired) => (Style::Bad, "expired: nobody answered in time, which means no".to_owned()),
-        None => (Style::Plain, "withdrawn: nobody waits for an answer any more".to_owned()),
+        Some(Decision::Expired) => (Style::Bad, "expired: not answered in time, which counts as denied".to_owned()),
+        None => (Style::Plain, "withdrawn: no answer is needed any more".to_owned()),
     };
     let line = Line::wrapped(4).plain("  ").plain(approval).plain(" ");
-    line.add(look, &what)
+    line.add(style, &text)
 }
 
 fn waiting_line(text: &str) -> Line {
@@ -385,15 +383,15 @@ fn warning_line(text: &str) -> Line {
 /// follow.
 fn run_end_lines(outcome: &RunEnd, took_ms: u64, usage: &Usage) -> Vec<Line> {
     let took = humanize::format_duration(took_ms);
-    let (look, why) = match outcome {
+    let (style, why) = match outcome {
         RunEnd::Succeeded { .. } => (Style::Good, ""),
         RunEnd::Failed { why } | RunEnd::Refused { why } | RunEnd::Denied { why } => (Style::Bad, why.as_str()),
-        RunEnd::TimedOut => (Style::Bad, "its time was up"),
-        RunEnd::Cancelled => (Style::Bad, "a person ended it"),
-        RunEnd::Interrupted => (Style::Bad, "whoever ran it is gone"),
+        RunEnd::TimedOut => (Style::Bad, "its deadline has passed"),
+        RunEnd::Cancelled => (Style::Bad, "a user ended it"),
+        RunEnd::Interrupted => (Style::Bad, "the process that realised it has ended"),
     };
     let mut why = why.lines().take(MAX_REASON_LINES);
-    let mut first = Line::wrapped(2).add(look, outcome.as_str()).plain(&format!(" after {took}"));
+    let mut first = Line::wrapped(2).add(style, outcome.as_str()).plain(&format!(" after {took}"));
     if let Some(why) = why.next() {
         first = first.plain(": ").plain(why);
     }

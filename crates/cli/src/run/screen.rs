@@ -1,4 +1,4 @@
-//! The user's terminal, or the file in its place: lines, and a status line below them.
+//! The user's terminal, or a file instead: lines, and a status line below them.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -40,7 +40,7 @@ pub struct Screen {
     dropped: u64,
 }
 
-/// What the environment says about the terminal.
+/// What the environment variables tell about the terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct TerminalEnv {
     /// `NO_COLOR` is set and not empty.
@@ -212,17 +212,17 @@ mod tests {
     fn colours_are_for_terminals_that_have_them() {
         let environment = |no_color, is_dumb| TerminalEnv { no_color, is_dumb };
         let good = environment(false, false);
-        let manner = |choice, is_terminal, environment| {
+        let style = |choice, is_terminal, environment| {
             let it = ScreenStyle::new(choice, is_terminal, environment);
             (it.colours, it.has_status_line)
         };
         use ColorChoice::{Always, Auto, Never};
-        assert_eq!(manner(Auto, true, good), (true, true));
-        assert_eq!(manner(Auto, false, good), (false, false));
-        assert_eq!(manner(Never, true, good), (false, false));
-        assert_eq!(manner(Auto, true, environment(true, false)), (false, false));
-        assert_eq!(manner(Auto, true, environment(false, true)), (false, false));
-        assert_eq!(manner(Always, false, good), (true, false));
-        assert_eq!(manner(Always, true, environment(true, true)), (true, false));
+        assert_eq!(style(Auto, true, good), (true, true));
+        assert_eq!(style(Auto, false, good), (false, false));
+        assert_eq!(style(Never, true, good), (false, false));
+        assert_eq!(style(Auto, true, environment(true, false)), (false, false));
+        assert_eq!(style(Auto, true, environment(false, true)), (false, false));
+        assert_eq!(style(Always, false, good), (true, false));
+        assert_eq!(style(Always, true, environment(true, true)), (true, false));
     }
 }

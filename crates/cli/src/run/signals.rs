@@ -2,9 +2,11 @@
 
 use std::io;
 
+use anyhow::Context as _;
+use sympozium_runs::{HintedError, StopLevel};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use sympozium_runs::StopLevel;
+use crate::output::print_stderr;
 
 /// Listens for the signals that end a run, and counts them.
 #[derive(Debug)]
@@ -27,16 +29,18 @@ pub enum SignalRequest {
 impl Signals {
     /// From now on these signals do not end the process. Signals that are ignored at the start (`nohup`, a shell in the
     /// background) stay ignored.
-    pub fn listen() -> io::Result<Self> {
+    pub fn listen() -> Result<Self, HintedError> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = parse_ignored(&status);
-        let wanted = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        let wanted = wanted.into_iter().filter(|it| !contains_signal(ignored, it.as_raw_value()));
-        Ok(Self {
-            stop_signals: wanted.map(signal).collect::<io::Result<_>>()?,
-            resize_signal: Some(signal(SignalKind::window_change())?),
-            count: 0,
-        })
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        let kinds = kinds.into_iter().filter(|it| !contains_signal(ignored, it.as_raw_value()));
+        let listen = || -> io::Result<Self> {
+            let stop_signals = kinds.map(signal).collect::<io::Result<_>>()?;
+            Ok(Self { stop_signals, resize_signal: Some(signal(SignalKind::window_change())?), count: 0 })
+        };
+        listen()
+            .context("cannot listen for signals")
+            .map_err(|error| HintedError::new(error, "try again in another terminal, and report this"))
     }
 
     /// Listens for none: tests must not take over the signals of their process.
@@ -45,9 +49,29 @@ impl Signals {
         Self { stop_signals: Vec::new(), resize_signal: None, count: 0 }
     }
 
+    /// Waits until a run has started, and returns how it is to end if there was a signal meanwhile, with a notice: a
+    /// start is never left half done.
+    pub async fn wait_for_start<T>(
+        &mut self,
+        start: impl Future<Output = Result<T, HintedError>>,
+        notice: &str,
+    ) -> Result<(T, StopLevel), HintedError> {
+        let mut level = StopLevel::None;
+        tokio::pin!(start);
+        loop {
+            tokio::select! {
+                started = &mut start => return Ok((started?, level)),
+                request = self.next() => if let SignalRequest::Stop(requested) = request {
+                    level = requested;
+                    print_stderr(notice);
+                },
+            }
+        }
+    }
+
     /// Waits for the next signal. Cancel safe.
     pub async fn next(&mut self) -> SignalRequest {
-        let ending = std::future::poll_fn(|context| {
+        let stop = std::future::poll_fn(|context| {
             let is_ready = |it: &mut Signal| it.poll_recv(context).is_ready();
             match self.stop_signals.iter_mut().any(is_ready) {
                 true => std::task::Poll::Ready(()),
@@ -55,7 +79,7 @@ impl Signals {
             }
         });
         tokio::select! {
-            () = ending => {
+            () = stop => {
                 self.count += 1;
                 match self.count {
                     1 => SignalRequest::Stop(StopLevel::Gently),
@@ -83,8 +107,8 @@ fn parse_ignored(status: &str) -> u64 {
 }
 
 fn contains_signal(set: u64, signal: i32) -> bool {
-    let place = u32::try_from(signal - 1).unwrap_or(u32::MAX);
-    set.checked_shr(place).unwrap_or(0) & 1 == 1
+    let bit = u32::try_from(signal - 1).unwrap_or(u32::MAX);
+    set.checked_shr(bit).unwrap_or(0) & 1 == 1
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::arguments::RunFormat;
-use super::follow::{FollowEnd, FollowOptions, RunControl, StopNotice, Streams, VoteEffect, follow};
+use super::follow::{FollowEnd, FollowOptions, RunControl, StopNotice, Streams, follow};
 use super::prompt::Terminal;
 use super::screen::TerminalEnv;
 use super::signals::Signals;
@@ -26,6 +26,7 @@ use sympozium_runs::EventLog;
 use sympozium_runs::RunEnd;
 use sympozium_runs::StopLevel;
 use sympozium_runs::TargetFlags;
+use sympozium_runs::VoteResult;
 use sympozium_runs::{Event, Question};
 
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
@@ -46,27 +47,25 @@ struct FakeRun {
 }
 
 impl RunControl for FakeRun {
-    type VoteError = VoteRefusal;
-
     async fn vote(
         &self,
         approval: &str,
         action: &Digest,
-        says: Vote,
+        vote: Vote,
         reason: Option<&str>,
-    ) -> Result<VoteEffect, VoteRefusal> {
+    ) -> anyhow::Result<VoteResult> {
         assert_eq!(*action, Digest::new(DIGEST));
-        let decision = (approval.to_owned(), says, reason.map(str::to_owned));
+        let decision = (approval.to_owned(), vote, reason.map(str::to_owned));
         self.decisions.lock().unwrap().push(decision);
         if approval == "slow" {
             self.arrives.notified().await;
-            return Ok(VoteEffect::Recorded);
+            return Ok(VoteResult::Recorded);
         }
         if approval == "not-theirs" {
-            return Err(VoteRefusal::Author);
+            return Ok(VoteResult::Refused(VoteRefusal::Author.to_string()));
         }
-        self.events.emit(answered(approval, says != Vote::Deny));
-        Ok(VoteEffect::Decided)
+        self.events.emit(answered(approval, vote != Vote::Deny));
+        Ok(VoteResult::Decided)
     }
 
     fn stop(&self, _: StopLevel) -> StopNotice {
@@ -128,14 +127,14 @@ impl Harness {
         };
         let fake = Arc::new(FakeRun::default());
         let terminal = setting.with_person.then(|| screen.open_nonblocking().unwrap());
-        let manner = FollowOptions {
+        let options = FollowOptions {
             target: TargetFlags::local(),
             output: setting.output,
             approve: setting.approve,
             color: setting.color,
             environment: TerminalEnv { no_color: false, is_dumb: false },
         };
-        let steering = Arc::clone(&fake);
+        let control = Arc::clone(&fake);
         let outcome = tokio::spawn(async move {
             let streams = Streams {
                 stdout: to_stdout,
@@ -144,13 +143,13 @@ impl Harness {
             };
             let mut signals = Signals::none();
             let followed = follow(
-                &steering.events,
-                steering.events.reader(),
-                &*steering,
-                manner,
+                &control.events,
+                control.events.reader(),
+                &*control,
+                options,
                 streams,
                 &mut signals,
-                steering.lost.notified(),
+                control.lost.notified(),
             );
             followed.await.unwrap()
         });
@@ -308,7 +307,7 @@ async fn everything_else_goes_on_while_an_answer_is_on_its_way() {
     // The next question waits for the effect of the first vote.
     assert_eq!(run.screen.raw().matches(PROMPT).count(), 1);
     run.fake.arrives.notify_one();
-    run.screen.wait_for("noted; whether that is enough is decided by the run's plan");
+    run.screen.wait_for("recorded; the run's plan decides whether it is enough");
     run.wait_for_prompts(2);
     run.screen.type_in("n\n").unwrap();
     run.screen.wait_for("ask-2 denied by ada");
@@ -335,7 +334,7 @@ async fn the_end_of_input_leaves_a_question_to_others() {
     run.ask("ask-1");
     run.wait_for_prompts(1);
     run.screen.type_in("\u{4}").unwrap();
-    run.screen.wait_for("hint: questions wait for an answer from elsewhere");
+    run.screen.wait_for("hint: questions are pending, to be answered elsewhere");
     run.emit(answered("ask-1", true));
     run.screen.wait_for("ask-1 approved by ada");
     // The next question is asked here again.
@@ -414,7 +413,7 @@ async fn where_nobody_types_it_is_said_once_that_questions_wait() {
     run.end().await;
     run.screen.wait_for("sympozium audit verify run-1");
     let screen = run.screen.screen();
-    assert_eq!(screen.matches("hint: questions wait").count(), 1, "{screen}");
+    assert_eq!(screen.matches("hint: questions are pending").count(), 1, "{screen}");
     assert!(!screen.contains(PROMPT), "{screen}");
     assert_eq!(run.decisions(), []);
 }
@@ -423,7 +422,7 @@ async fn where_nobody_types_it_is_said_once_that_questions_wait() {
 async fn a_run_that_answers_by_itself_says_so_and_asks_nobody() {
     let (mut run, _) = Harness::with(Options { approve: ApprovalMode::All, ..Options::default() });
     run.ask("ask-1");
-    run.screen.wait_for("ask-1: --approve all says yes");
+    run.screen.wait_for("ask-1: --approve all approves it");
     run.end().await;
     run.screen.wait_for("sympozium audit verify run-1");
     assert!(!run.screen.raw().contains(PROMPT));

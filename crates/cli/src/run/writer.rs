@@ -83,10 +83,10 @@ impl Writer {
 }
 
 fn write_pieces(mut stream: File, mut pieces: mpsc::Receiver<Piece>) {
-    let mut is_there = true;
+    let mut is_open = true;
     while let Some(piece) = pieces.blocking_recv() {
         match piece {
-            Piece::Text(text) if is_there => is_there = write_all(&mut stream, text.as_bytes()).is_ok(),
+            Piece::Text(text) if is_open => is_open = write_all(&mut stream, text.as_bytes()).is_ok(),
             Piece::Text(_) => {}
             Piece::Mark(reached) => drop(reached.send(())),
         }

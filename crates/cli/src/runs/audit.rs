@@ -10,9 +10,9 @@ use sympozium_runs::receipts::VerifiedChain;
 
 use super::arguments::{AuditArguments, AuditCommand, LinesFormat};
 use super::table::{Printer, ignore_broken_pipe};
+use crate::backend;
 use crate::failure::Failure;
 use crate::output::{escape_json, print_stderr};
-use crate::run_store;
 use sympozium_api::text::printable;
 
 pub fn audit(arguments: &AuditArguments) -> Result<ExitCode, Failure> {
@@ -26,7 +26,7 @@ pub fn audit(arguments: &AuditArguments) -> Result<ExitCode, Failure> {
 /// Prints every receipt as it is verified: nothing is printed after the first one that does not hold.
 fn print_receipts(run: &str, arguments: &AuditArguments) -> Result<ExitCode, Failure> {
     let format = arguments.output;
-    let receipts = run_store::open(&arguments.cluster)?.receipts(run)?;
+    let receipts = backend::open_store(&arguments.cluster)?.receipts(run)?;
     let mut printer = Printer::new();
     let mut written = Ok(());
     let checked = receipts.verify(&mut |text, receipt| {

@@ -10,13 +10,13 @@ use super::duration::format_age;
 use super::table::format_table;
 use super::view::{format_duration, format_tokens};
 use crate::arguments::OutputFormat;
+use crate::backend;
 use crate::failure::Failure;
 use crate::output::{print_stderr, print_stdout, to_json};
-use crate::run_store;
 
 pub fn list(arguments: &RunsArguments) -> Result<ExitCode, Failure> {
     let limit = if arguments.all { None } else { usize::try_from(arguments.limit).ok() };
-    let runs = run_store::open(&arguments.cluster)?.list(limit)?;
+    let runs = backend::open_store(&arguments.cluster)?.list(limit)?;
     print_runs(&runs.items, runs.omitted, arguments.output)?;
     for warning in &runs.warnings {
         print_stderr(warning);

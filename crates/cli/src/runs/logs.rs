@@ -9,16 +9,16 @@ use sympozium_runs::{Event, LogError, LogRequest, LogSink, RunEnd, TargetFlags, 
 use super::arguments::{LinesFormat, LogsArguments};
 use super::table::{Printer, ignore_broken_pipe, indent_lines};
 use super::transcript::format_line;
+use crate::backend;
 use crate::failure::Failure;
 use crate::output::{escape_json, print_stderr};
-use crate::run_store;
 use sympozium_api::text::printable;
 
 /// Bytes of one line of a part's log that are printed at once; a longer line is split.
 const MAX_LOG_LINE: usize = 16 << 10;
 
 pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
-    let store = run_store::open(&arguments.cluster)?;
+    let store = backend::open_store(&arguments.cluster)?;
     let mut log = LogPrinter {
         printer: Printer::new(),
         part: LogLines::default(),

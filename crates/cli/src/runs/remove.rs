@@ -6,12 +6,12 @@ use anyhow::anyhow;
 use sympozium_runs::{Removal, RunRef};
 
 use super::arguments::RmArguments;
+use crate::backend;
 use crate::failure::Failure;
 use crate::output::{print_stderr, print_stdout};
-use crate::run_store;
 
 pub fn rm(arguments: &RmArguments) -> Result<ExitCode, Failure> {
-    let store = run_store::open(&arguments.cluster)?;
+    let store = backend::open_store(&arguments.cluster)?;
     // All are found before one is removed, so that a mistyped name removes nothing.
     let mut runs: Vec<RunRef> = Vec::new();
     for wanted in &arguments.runs {

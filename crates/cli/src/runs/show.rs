@@ -15,14 +15,14 @@ use super::duration::format_age;
 use super::table::indent_lines;
 use super::view::{format_cost, format_duration};
 use crate::arguments::OutputFormat;
+use crate::backend;
 use crate::failure::Failure;
 use crate::output::{print_stdout, to_json};
 use crate::page::Page;
-use crate::run_store;
 use sympozium_api::text::printable;
 
 pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Failure> {
-    let details = run_store::open(&arguments.cluster)?.show(&arguments.run)?;
+    let details = backend::open_store(&arguments.cluster)?.show(&arguments.run)?;
     match arguments.output {
         OutputFormat::Json => print_stdout(&to_json(&details)?)?,
         OutputFormat::Text => print_stdout(&format_details(&details, now_ms()))?,

@@ -1,25 +1,19 @@
 //! The fallback on machines that block user namespaces: the run continues in weaker sandboxes with a warning, or is
 //! refused. Either way the user gets the hint of `sympozium doctor`.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use sympozium_api::Guarantee;
-use sympozium_api::run_plan::Part;
 use sympozium_exec::features::{Features, hint};
 use sympozium_exec::{Layer, StartError};
 use tokio::time::{Instant, sleep};
-use zeroize::Zeroizing;
 
 use super::ActiveRun;
+use super::assets::RunAssets;
 use crate::leftovers;
-use crate::prepared_run::PreparedRun;
-use crate::sandbox_spec::{PartSpec, SandboxInputs};
 use crate::unprivileged;
-use crate::volumes::Volumes;
 use sympozium_runs::Event;
 use sympozium_runs::RunEnd;
 
@@ -27,43 +21,9 @@ use sympozium_runs::RunEnd;
 const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What sandboxes are built from, kept until the first ones are there, because the fallback builds them again.
-pub struct RunAssets {
-    pub prepared: PreparedRun,
-    pub volumes: Volumes,
-    pub live: PathBuf,
-    pub gateway: PathBuf,
-    pub program: PathBuf,
-    pub proxies: BTreeMap<String, Zeroizing<String>>,
-    pub workspace: Option<PathBuf>,
-}
-
-impl RunAssets {
-    pub fn sandbox_inputs(&self) -> SandboxInputs<'_> {
-        SandboxInputs {
-            prepared: &self.prepared,
-            volumes: &self.volumes,
-            live: &self.live,
-            gateway: &self.gateway,
-            program: &self.program,
-            proxies: &self.proxies,
-        }
-    }
-
-    fn unprivileged_specs(&self) -> anyhow::Result<Vec<(Part, PartSpec)>> {
-        let mut sandboxes = Vec::new();
-        for part in &self.prepared.plan.parts {
-            let sandbox = self.sandbox_inputs().unprivileged_spec(part);
-            let sandbox = sandbox.with_context(|| format!("part {} cannot be made", part.name))?;
-            sandboxes.push((part.clone(), sandbox));
-        }
-        Ok(sandboxes)
-    }
-}
-
 impl ActiveRun {
     /// Runs without namespaces, if the run requires nothing that needs them. No part has started yet.
-    pub(super) async fn run_without_namespaces(&mut self, means: &RunAssets, error: StartError) -> RunEnd {
+    pub(super) async fn run_without_namespaces(&mut self, assets: &RunAssets, error: StartError) -> RunEnd {
         // Probing starts child processes and waits for them.
         let remedy = tokio::task::spawn_blocking(namespaces_hint).await;
         let remedy = remedy.unwrap_or_default();
@@ -76,12 +36,12 @@ impl ActiveRun {
             // Root would have only file permissions between its commands and the machine.
             return refused("it is started as root");
         }
-        let workspace = means.workspace.as_deref();
-        let obstacles = unprivileged::find_obstacles(&means.prepared, &means.live, workspace);
+        let workspace = assets.workspace.as_deref();
+        let obstacles = unprivileged::find_obstacles(&assets.prepared, &assets.live, workspace);
         if !obstacles.is_empty() {
             return refused(&obstacles.join("; "));
         }
-        let sandboxes = match means.unprivileged_specs() {
+        let sandboxes = match assets.unprivileged_specs() {
             Ok(sandboxes) => sandboxes,
             Err(error) => return refused(&format!("{error:#}")),
         };

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::ActiveRun;
-use super::fallback::RunAssets;
+use super::assets::RunAssets;
 use super::run_end::PartEnds;
 use crate::sandbox_spec::PartSpec;
 use crate::supervise::{self, BuiltSandbox, PartEnd, PartLog, PartTask, PartTermination, RestartPolicy, StartBarrier};
@@ -93,11 +93,11 @@ pub(super) fn check_hook(end: PartEnd) -> Result<(), RunEnd> {
 
 impl ActiveRun {
     /// Runs everything, from the first hook to the end of the last part.
-    pub(super) async fn run_to_end(&mut self, means: &RunAssets) -> RunEnd {
+    pub(super) async fn run_to_end(&mut self, assets: &RunAssets) -> RunEnd {
         let sandboxes = std::mem::take(&mut self.part_specs);
         match self.run_in_sandboxes(sandboxes).await {
             Ok(outcome) => outcome,
-            Err(error) => self.run_without_namespaces(means, error).await,
+            Err(error) => self.run_without_namespaces(assets, error).await,
         }
     }
 
@@ -289,7 +289,7 @@ impl ActiveRun {
                     let role = roles.get(&end.part).cloned().unwrap_or(Role::Sandbox);
                     match role {
                         Role::Agent => {
-                            deadline = deadline.min(Instant::now() + Duration::from_secs(self.grace_seconds) + LAST_REPORT_TIMEOUT);
+                            deadline = deadline.min(Instant::now() + Duration::from_secs(self.deadlines.grace_seconds) + LAST_REPORT_TIMEOUT);
                         }
                         Role::Bridge => {
                             // Without the bridge the agent has no model, and skills get no commands.

@@ -79,11 +79,7 @@ pub fn lifetime(page: &mut Page, it: &Explanation) {
         ));
     }
     page.list_item(2, "the agent works  ", &works);
-    page.list_item(
-        2,
-        "everything ends  ",
-        &format!("after {}, whoever keeps the clock", format_seconds(times.ceiling_seconds)),
-    );
+    page.list_item(2, "everything ends  ", &format!("after {} in any case", format_seconds(times.ceiling_seconds)));
     if let Some(seconds) = life.after_run_seconds {
         let words = format!("then, for {} at most", format_seconds(seconds));
         page.list_item(2, "hooks after it   ", &words);

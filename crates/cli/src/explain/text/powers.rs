@@ -38,15 +38,15 @@ pub fn tools(page: &mut Page, it: &Explanation) {
     if it.approval.is_asked {
         let approval = &it.approval;
         let who = match approval.approvers.is_empty() {
-            true => "nobody, so that every answer is no".to_owned(),
+            true => "no approver, so that every question is denied".to_owned(),
             false => approval.approvers.join(", "),
         };
         let mut words = format!("decided by {who}; {} must agree", approval.required);
         if !approval.run_author {
-            words.push_str("; not whoever started the run");
+            words.push_str("; not the user who started the run");
         }
         if approval.run_scope {
-            words.push_str("; one yes may be for every repetition of the identical call");
+            words.push_str("; one approval may hold for every repetition of the identical call");
         }
         page.list_item(2, "ask: ", &words);
     }
@@ -84,25 +84,25 @@ pub fn kubernetes(page: &mut Page, it: &Explanation) {
         if number > 0 {
             page.blank_line();
         }
-        let whose = match &identity.pack {
+        let owner = match &identity.pack {
             Some(pack) => format!("pack {pack}"),
             None => "the hooks".to_owned(),
         };
         let holders = match identity.used_by.is_empty() {
-            true => "nobody".to_owned(),
+            true => "no part".to_owned(),
             false => identity.used_by.join(", "),
         };
-        page.paragraph(2, &format!("{whose}, as ServiceAccount {}", identity.service_account));
+        page.paragraph(2, &format!("{owner}, as ServiceAccount {}", identity.service_account));
         page.paragraph(2, &format!("token held by {holders}"));
         let rows: Vec<Vec<String>> = identity
             .grants
             .iter()
             .map(|grant| {
-                let place = match grant.scope {
+                let scope = match grant.scope {
                     Scope::Cluster => "CLUSTER".to_owned(),
                     Scope::Namespace => "namespace".to_owned(),
                 };
-                vec![place, grant.words.clone()]
+                vec![scope, grant.words.clone()]
             })
             .collect();
         page.table(&["WHERE", "MAY"], &rows);
@@ -183,7 +183,7 @@ pub fn network(page: &mut Page, it: &Explanation) {
     }
     let enforced = match pod.enforced_or_refused {
         true => "where a cluster does not enforce that, the run is refused",
-        false => "where a cluster does not enforce that, the run says so and goes on",
+        false => "where a cluster does not enforce that, the run has a warning and continues",
     };
     page.list_item(
         2,

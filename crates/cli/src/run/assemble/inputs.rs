@@ -28,7 +28,7 @@ impl RunInputs {
             let hint =
                 "put the task between quotes, and check the names of files; --task takes one that could be a file";
             let Some(task) = input.to_str() else {
-                let error = anyhow!("{} is no file and no text", quote(&input.to_string_lossy()));
+                let error = anyhow!("{} is neither a file nor UTF-8 text", quote(&input.to_string_lossy()));
                 return Err(Failure::usage(error, hint));
             };
             if let Some(first) = &inputs.task {

@@ -146,10 +146,10 @@ impl ConfigFile {
         };
         // This file decides where the key is sent.
         if !is_exclusively_ours(&found) {
-            bail!("{} belongs to somebody else, or others may write to it", path.display());
+            bail!("{} belongs to another user, or others may write to it", path.display());
         }
         let bytes = read_bounded(&path, MAX_CONFIG_BYTES)?;
-        let read = String::from_utf8(bytes).context("it is no text");
+        let read = String::from_utf8(bytes).context("it is not UTF-8 text");
         let read = read.and_then(|text| Self::parse(&text));
         read.with_context(|| format!("cannot use {}", path.display()))
     }

@@ -15,7 +15,7 @@ use super::transcript_entry;
 
 /// How long an ended call waits for its arguments. The bridge forwards the transcript after a second.
 pub const ARGUMENTS_TIMEOUT_MS: u64 = 1_500;
-/// Calls that are kept, of each kind. Beyond that the oldest are printed as they are.
+/// Calls that are remembered, of each kind. Beyond that the oldest are printed as they are.
 const MAX_CALLS: usize = 1_024;
 /// Rows of the reason why a call was not done.
 const MAX_REASON_ROWS: usize = 3;
@@ -82,11 +82,11 @@ impl Calls {
 
     /// Adds the result that the agent reports. Used only for calls that the bridge has no receipt of.
     pub fn add_result(&mut self, at_ms: u64, id: &str, failed: bool, text: String) {
-        let mut said = self.announced.iter_mut();
-        if let Some(said) = said.find(|it| it.call.id == id && it.ended.is_none()) {
+        let mut announced = self.announced.iter_mut();
+        if let Some(announced) = announced.find(|it| it.call.id == id && it.ended.is_none()) {
             // A refusal has been printed from the receipt already.
-            let why = Some(text).filter(|_| failed && !said.was_refused);
-            said.ended = Some((at_ms, why));
+            let why = Some(text).filter(|_| failed && !announced.was_refused);
+            announced.ended = Some((at_ms, why));
         }
     }
 
@@ -104,8 +104,8 @@ impl Calls {
                 match decided {
                     CallDecision::Allowed | CallDecision::Waiting => drop(self.open.insert(*call, open)),
                     no => {
-                        let how = CallStatus::from_decision(*no, reason.clone());
-                        self.end_call(open, at_ms, how, None);
+                        let status = CallStatus::from_decision(*no, reason.clone());
+                        self.end_call(open, at_ms, status, None);
                     }
                 }
             }
@@ -127,30 +127,30 @@ impl Calls {
         }
     }
 
-    /// Takes the lines that are due.
+    /// Takes the lines that are to be printed now.
     pub fn take_lines(&mut self, now_ms: u64) -> Vec<Line> {
         let mut lines = Vec::new();
         let too_many = self.ended.len().saturating_sub(MAX_CALLS);
         let mut number = 0;
         self.ended.retain(|it| {
             number += 1;
-            let is_due = it.call.arguments_text.is_some()
+            let is_ready = it.call.arguments_text.is_some()
                 || now_ms >= it.at_ms.saturating_add(ARGUMENTS_TIMEOUT_MS)
                 || number <= too_many;
-            if is_due {
+            if is_ready {
                 lines.extend(it.to_lines());
             }
-            !is_due
+            !is_ready
         });
         self.announced.retain(|it| {
             let Some((at_ms, why)) = &it.ended else {
                 return true;
             };
-            let is_due = now_ms >= at_ms.saturating_add(ARGUMENTS_TIMEOUT_MS);
-            if let Some(why) = why.as_ref().filter(|_| is_due) {
+            let is_ready = now_ms >= at_ms.saturating_add(ARGUMENTS_TIMEOUT_MS);
+            if let Some(why) = why.as_ref().filter(|_| is_ready) {
                 lines.extend(it.to_lines(why));
             }
-            !is_due
+            !is_ready
         });
         lines
     }
@@ -158,17 +158,17 @@ impl Calls {
     /// Takes all lines at the end of the run.
     pub fn take_rest(&mut self, now_ms: u64) -> Vec<Line> {
         for (_, open) in std::mem::take(&mut self.open) {
-            let how = CallStatus::from_outcome(&Outcome::Cancelled);
-            self.end_call(open, now_ms, how, None);
+            let status = CallStatus::from_outcome(&Outcome::Cancelled);
+            self.end_call(open, now_ms, status, None);
         }
         self.take_lines(u64::MAX)
     }
 
-    /// When [`Self::lines`] will have lines, if nothing happens before.
-    pub fn next_due_ms(&self) -> Option<u64> {
+    /// When [`Self::take_lines`] will have lines, if nothing happens before.
+    pub fn next_lines_ms(&self) -> Option<u64> {
         let ended = self.ended.iter().map(|it| it.at_ms);
-        let said = self.announced.iter().filter_map(|it| Some(it.ended.as_ref()?.0));
-        let first = ended.chain(said).min()?;
+        let announced = self.announced.iter().filter_map(|it| Some(it.ended.as_ref()?.0));
+        let first = ended.chain(announced).min()?;
         Some(first.saturating_add(ARGUMENTS_TIMEOUT_MS))
     }
 
@@ -183,17 +183,17 @@ impl Calls {
     /// Finds the arguments of a call in the transcript, by their hash.
     fn take_arguments(&mut self, tool: &str, arguments: &Digest, decided: CallDecision) -> Option<String> {
         let known = |it: &AnnouncedCall| it.call.tool == tool && it.call.arguments.as_ref() == Some(arguments);
-        let place = self.announced.iter().position(known)?;
+        let index = self.announced.iter().position(known)?;
         if decided == CallDecision::Refused {
-            let said = &mut self.announced[place];
-            said.was_refused = true;
-            return Some(said.call.arguments_text.clone());
+            let announced = &mut self.announced[index];
+            announced.was_refused = true;
+            return Some(announced.call.arguments_text.clone());
         }
-        Some(self.announced.remove(place)?.call.arguments_text)
+        Some(self.announced.remove(index)?.call.arguments_text)
     }
 
-    fn end_call(&mut self, call: OpenCall, at_ms: u64, how: CallStatus, duration_ms: Option<u64>) {
-        self.ended.push(EndedCall { call, at_ms, status: how, duration_ms });
+    fn end_call(&mut self, call: OpenCall, at_ms: u64, status: CallStatus, duration_ms: Option<u64>) {
+        self.ended.push(EndedCall { call, at_ms, status, duration_ms });
     }
 }
 
@@ -245,24 +245,24 @@ impl EndedCall {
 impl AnnouncedCall {
     fn to_lines(&self, text: &str) -> Vec<Line> {
         let first = text.lines().find(|it| !it.trim().is_empty());
-        let how = CallStatus::failure(
+        let status = CallStatus::failure(
             "refused".to_owned(),
             first.map(|text| truncate(text, transcript_entry::MAX_LINE).into_owned()),
         );
-        format_call(&how, "", &self.call.tool, &self.call.arguments_text)
+        format_call(&status, "", &self.call.tool, &self.call.arguments_text)
     }
 }
 
-/// Our own words come first: no text of a model can push them away or take their place.
-fn format_call(how: &CallStatus, took: &str, name: &str, shown: &str) -> Vec<Line> {
+/// Our own words come first: no text of a model can displace or imitate them.
+fn format_call(status: &CallStatus, took: &str, name: &str, shown: &str) -> Vec<Line> {
     let line = Line::truncated()
         .plain("  ")
-        .add(how.style, &format!("{:<9}", how.label))
+        .add(status.style, &format!("{:<9}", status.label))
         .add(Style::Faint, &format!(" {took:>8}  "))
         .add(Style::Strong, name)
         .plain(&format!("  {shown}"));
     let reason = Fit::Wrap { column: TOOL_COLUMN, lines: MAX_REASON_ROWS };
-    let why = how.reason.as_ref().map(|why| {
+    let why = status.reason.as_ref().map(|why| {
         let indent = " ".repeat(TOOL_COLUMN);
         Line::new(reason).plain(&indent).plain(why)
     });

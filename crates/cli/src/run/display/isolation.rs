@@ -51,7 +51,7 @@ pub fn summarize_layers(report: &IsolationReport) -> String {
     }
     let groups = [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu];
     if let Some(detail) = groups.iter().find_map(|layer| layers.get(layer)) {
-        // `v1: 134217728 bytes, no swap`: only the version is wanted.
+        // `v1: 134217728 bytes, no swap`: only the version is printed.
         let version = detail.split(':').next().unwrap_or_default();
         names.push(format!("cgroup {version}").trim_end().to_owned());
     }

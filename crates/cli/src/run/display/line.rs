@@ -3,7 +3,7 @@
 use sympozium_api::text::printable;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Marks the place where a text was truncated.
+/// Marks where a text was truncated.
 const ELLIPSIS: char = '…';
 /// Columns that are left for text, however narrow the terminal and however deep the indentation.
 const MIN_COLUMNS: usize = 8;
@@ -56,8 +56,8 @@ impl Line {
 
     /// Appends a text.
     #[must_use]
-    pub fn add(mut self, look: Style, text: &str) -> Self {
-        self.pieces.push((look, printable(text).into_owned()));
+    pub fn add(mut self, style: Style, text: &str) -> Self {
+        self.pieces.push((style, printable(text).into_owned()));
         self
     }
 
@@ -84,8 +84,8 @@ impl Line {
         let mut text = String::new();
         for row in rows {
             let row = trim_row(row);
-            for (look, piece) in &row {
-                match look.sgr_code() {
+            for (style, piece) in &row {
+                match style.sgr_code() {
                     Some(code) if colours && !piece.is_empty() => {
                         text.push_str(&format!("\u{1b}[{code}m{piece}\u{1b}[0m"));
                     }
@@ -128,42 +128,42 @@ fn trim_row(mut row: Row) -> Row {
 /// Removes the blanks that align columns.
 fn squeeze_blanks(row: &Row) -> Row {
     let (mut blanks, mut has_words) = (0, false);
-    let squeezed = row.iter().map(|(look, text)| {
-        let mut kept = String::with_capacity(text.len());
+    let squeezed = row.iter().map(|(style, text)| {
+        let mut result = String::with_capacity(text.len());
         for letter in text.chars() {
             blanks = if letter == ' ' { blanks + 1 } else { 0 };
             has_words |= blanks == 0;
             let most = if has_words { 1 } else { NARROW_INDENT };
             if blanks <= most {
-                kept.push(letter);
+                result.push(letter);
             }
         }
-        (*look, kept)
+        (*style, result)
     });
     squeezed.collect()
 }
 
-/// Truncates to a width, with an ellipsis if something is cut off.
+/// Truncates to a width, with an ellipsis if a part is cut off.
 fn truncate_row(row: &Row, columns: usize) -> Row {
     let all: usize = row.iter().map(|(_, text)| text.width()).sum();
     if all <= columns {
         return row.clone();
     }
     let mut left = columns.saturating_sub(1);
-    let mut kept = Row::new();
-    for (look, text) in row {
+    let mut result = Row::new();
+    for (style, text) in row {
         let piece = prefix_of_width(text, left);
         left -= piece.width().min(left);
         let is_whole = piece.len() == text.len();
-        kept.push((*look, piece.to_owned()));
+        result.push((*style, piece.to_owned()));
         if !is_whole {
             break;
         }
     }
     if columns > 0 {
-        kept.push((Style::Plain, ELLIPSIS.to_string()));
+        result.push((Style::Plain, ELLIPSIS.to_string()));
     }
-    kept
+    result
 }
 
 /// The longest beginning of a text that is at most `columns` wide.
@@ -183,15 +183,15 @@ fn wrap_row(row: &Row, columns: usize, column: usize, lines: usize) -> Vec<Row> 
     // On a narrow terminal text is more important than indentation.
     let column = column.min(columns.saturating_sub(MIN_COLUMNS));
     let mut rows: Vec<Row> = Vec::new();
-    let mut now = Row::new();
+    let mut current = Row::new();
     let mut used = 0;
-    for (look, text) in row {
+    for (style, text) in row {
         for word in text.split_inclusive(' ') {
             let mut word = word;
             let bare = word.trim_end_matches(' ').width();
             let begins = if rows.is_empty() { 0 } else { column };
             if used > begins && used + bare > columns {
-                rows.push(std::mem::replace(&mut now, indent_row(column)));
+                rows.push(std::mem::replace(&mut current, indent_row(column)));
                 used = column;
             }
             // A word that is longer than a row.
@@ -202,22 +202,22 @@ fn wrap_row(row: &Row, columns: usize, column: usize, lines: usize) -> Vec<Row> 
                     let first = word.chars().next().map_or(0, char::len_utf8);
                     piece = &word[..first];
                 }
-                now.push((*look, piece.to_owned()));
+                current.push((*style, piece.to_owned()));
                 word = &word[piece.len()..];
-                rows.push(std::mem::replace(&mut now, indent_row(column)));
+                rows.push(std::mem::replace(&mut current, indent_row(column)));
                 used = column;
             }
-            now.push((*look, word.to_owned()));
+            current.push((*style, word.to_owned()));
             used += word.width();
         }
     }
-    rows.push(now);
+    rows.push(current);
     if rows.len() > lines {
         rows.truncate(lines);
         if let Some(last) = rows.last_mut() {
-            let mut kept = trim_row(std::mem::take(last));
-            kept.push((Style::Plain, ELLIPSIS.to_string()));
-            *last = truncate_row(&kept, columns);
+            let mut result = trim_row(std::mem::take(last));
+            result.push((Style::Plain, ELLIPSIS.to_string()));
+            *last = truncate_row(&result, columns);
         }
     }
     rows

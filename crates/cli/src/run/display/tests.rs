@@ -229,7 +229,7 @@ fn programs_that_read_elsewhere_let_a_person_see_what_they_must() {
     told.end(answered());
     insta::assert_snapshot!(told.text(Some(80)), @r"
       asks  ask-1: may execute_command in k8s-ops do this?
-      ask-1 expired: nobody answered in time, which means no
+      ask-1 expired: not answered in time, which counts as denied
     warning: weak
     ");
 }
@@ -307,7 +307,7 @@ fn calls_that_never_ended_are_shown_at_the_end() {
     insta::assert_snapshot!(told.text(Some(60)), @r"
       cancelled           execute_command in p  sleep 100
       > Half of it.
-    cancelled after 1 min 01 s: a person ended it
+    cancelled after 1 min 01 s: a user ended it
       used       3 model requests, 12,345 tokens in, 678 out, 4
                  tool calls
       workspace  /state/runs/3f2a/workspace
@@ -334,7 +334,7 @@ fn why_a_run_was_refused_is_shown_with_its_hint() {
       workspace  /state/runs/3f2a/workspace
       look at it sympozium show run-3f2a1b9c
       verify it  sympozium audit verify run-3f2a1b9c
-    warning: this is still there although the run is over: process 7
+    warning: not removed at the end of the run: process 7
     ");
 }
 

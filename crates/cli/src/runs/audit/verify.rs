@@ -10,9 +10,9 @@ use sympozium_runs::{RunStore, StoredReceipts};
 
 use super::super::arguments::VerifyArguments;
 use super::verified_line;
+use crate::backend;
 use crate::failure::{FAILED, Failure};
 use crate::output::print_stdout;
-use crate::run_store;
 use sympozium_api::text::printable;
 
 pub fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
@@ -27,7 +27,7 @@ pub fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
             Err(error) => Err(broken_line(&name, &error)),
         }]);
     }
-    let store = run_store::open(&arguments.cluster)?;
+    let store = backend::open_store(&arguments.cluster)?;
     let (runs, selection) = if arguments.all {
         (store.runs_with_receipts()?, RunSelection::All)
     } else {

@@ -49,7 +49,7 @@ fn a_run_is_followed_to_its_answer_and_kept() {
     // A second run of the same name is none; what is the same is left alone.
     let again = world.says(&["run", "files.yaml", "--cluster"]);
     assert_eq!(again.status.code(), Some(1));
-    assert!(stderr(&again).contains("error: there is a run `nightly` already\nhint: give the run `generateName`"));
+    assert!(stderr(&again).contains("error: run `nightly` already exists\nhint: give the run a `generateName`"));
     assert!(!stderr(&again).contains("created "), "{}", stderr(&again));
     // Something else under the same name is refused, and nothing of it is made.
     let other = super::MANIFESTS.replace("model: unused", "model: another");
@@ -118,12 +118,16 @@ fn each_end_has_its_exit_code() {
             1,
             "refused after 0 ms: the cluster has no agent-sandbox",
         ),
-        (json!({"phase": "Failed", "error": "the run's time is up"}), 5, "timed out after 0 ms: its time was up"),
+        (
+            json!({"phase": "Failed", "error": "the run's time is up"}),
+            5,
+            "timed out after 0 ms: its deadline has passed",
+        ),
         (
             json!({"phase": "Failed", "error": "an image cannot be pulled: \u{1b}[2Jx", "failedContainers":
                 [{"name": "agent", "reason": "ErrImagePull", "logTail": "last\u{9b}words"}]}),
             4,
-            "failed after 0 ms: an image cannot be pulled: \\u{1b}[2Jx\n  agent: ErrImagePull; it last said:\n  last\\u{9b}words",
+            "failed after 0 ms: an image cannot be pulled: \\u{1b}[2Jx\n  agent: ErrImagePull; the end of its log:\n  last\\u{9b}words",
         ),
     ];
     for (status, code, said) in ends {
@@ -204,7 +208,7 @@ fn questions_are_answered_by_flag_as_who_we_are() {
     assert_eq!(played.decided("q1")["decision"], "denied");
     played.end(json!({"phase": "Succeeded", "result": "Done."}));
     assert_eq!(run.ended(), 0, "{}", world.read("stderr"));
-    assert!(world.read("stderr").contains("q1: --approve none says no"));
+    assert!(world.read("stderr").contains("q1: --approve none denies it"));
 }
 
 #[test]

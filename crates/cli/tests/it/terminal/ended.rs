@@ -26,7 +26,7 @@ fn once_is_gently() {
     terminal.type_in("\u{3}").unwrap();
     terminal.wait_for("ending the run; press Ctrl-C again to kill it");
     assert_eq!(run.ended(), 130);
-    terminal.wait_for("a person ended it");
+    terminal.wait_for("a user ended it");
     terminal.wait_for("sympozium audit verify run-");
     let screen = terminal.screen();
     assert!(screen.contains("cancelled"), "{screen}");

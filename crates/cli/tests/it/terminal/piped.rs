@@ -23,7 +23,7 @@ fn the_answer_alone_is_on_stdout() {
     assert_eq!(fs::read_to_string(stdout).unwrap(), "Done.\nReally.\n");
     let told = fs::read_to_string(stderr).unwrap();
     assert!(!told.contains('\u{1b}') && !told.contains('\r'), "{told:?}");
-    assert!(told.contains("--approve all says yes\n"), "{told}");
+    assert!(told.contains("--approve all approves it\n"), "{told}");
     assert!(told.contains(" approved by ") && !told.contains("by ada"), "{told}");
     assert!(told.contains("  execute_command in shell  true\n"), "{told}");
     assert!(told.contains("2 model requests, 90 tokens in, 5 out, 1 tool call\n"), "{told}");

@@ -94,9 +94,9 @@ fn without_a_terminal_questions_wait_and_this_is_said_once() {
     let world = World::new(TURNS);
     let (mut run, _, stderr) = world.piped(&["--policy", "asking"]);
     let text = || std::fs::read_to_string(&stderr).unwrap();
-    let is_said = || text().contains("hint: questions wait for an answer from elsewhere");
+    let is_said = || text().contains("hint: questions are pending, to be answered elsewhere");
     assert!(wait_until(PATIENCE, is_said), "{}", text());
     run.signal(rustix::process::Signal::TERM);
     assert_eq!(run.ended(), 130, "{}", text());
-    assert_eq!(text().matches("hint: questions wait").count(), 1);
+    assert_eq!(text().matches("hint: questions are pending").count(), 1);
 }

@@ -168,7 +168,7 @@ fn the_floor_is_the_machines_and_never_the_manifests() {
     machine.assert_refused(&["x"], FAILED, &["floor.yaml:", "the floor must be one SympoziumPolicy"]);
     fs::remove_file(&floor).unwrap();
     symlink("nowhere", &floor).unwrap();
-    machine.assert_refused(&["x"], FAILED, &["cannot read", "every run here is held to it"]);
+    machine.assert_refused(&["x"], FAILED, &["cannot read", "it bounds every run here"]);
 }
 
 #[test]

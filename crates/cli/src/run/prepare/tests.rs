@@ -1,10 +1,13 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use sympozium_api::agent_run::Task;
 use sympozium_api::run_plan::Gate;
+use sympozium_manifests::built_in;
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
@@ -73,12 +76,12 @@ impl Harness {
         let Command::Run(arguments) = Arguments::try_parse_from(all).unwrap().command else {
             panic!("another command");
         };
-        let surroundings = HostEnvironment {
+        let host = HostEnvironment {
             configuration: Some(self.path("config")),
             data: Some(self.path("data")),
             environment: &|name| self.variables.get(name).cloned(),
         };
-        assemble_in(&arguments, &self.state(), &surroundings, UID)
+        prepare_on(&host, &arguments, &self.state(), UID)
     }
 
     /// Exit code and output.

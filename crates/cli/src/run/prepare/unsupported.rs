@@ -36,15 +36,15 @@ pub fn check(plan: &RunPlan) -> Result<(), Failure> {
 
 fn check_run(plan: &RunPlan, reasons: &mut Vec<Obstacle>) {
     for identity in &plan.identities {
-        let whose = match &identity.pack {
+        let owner = match &identity.pack {
             Some(pack) => format!("pack {}", quote(pack)),
             None => "a hook".to_owned(),
         };
-        reasons.push((format!("{whose} has rights at a Kubernetes API (`rbac`, `clusterRBAC`)"), CLUSTER_HINT));
+        reasons.push((format!("{owner} has permissions at a Kubernetes API (`rbac`, `clusterRBAC`)"), CLUSTER_HINT));
     }
     if plan.task.mode == RunMode::Server {
         reasons.push((
-            "it is in server mode, and nobody would reach it".to_owned(),
+            "it is in server mode, and no client could reach it".to_owned(),
             "set `mode: task`, or run it in a cluster",
         ));
     }
@@ -75,9 +75,9 @@ fn is_cluster_host(host: &str) -> bool {
 
 fn check_parts(plan: &RunPlan, reasons: &mut Vec<Obstacle>) {
     for part in &plan.parts {
-        let whose = describe_owner(&part.role);
+        let owner = describe_owner(&part.role);
         if part.host_access.is_some() {
-            reasons.push((format!("{whose} has access to the node (`hostAccess`)"), CLUSTER_HINT));
+            reasons.push((format!("{owner} has access to the node (`hostAccess`)"), CLUSTER_HINT));
         }
         let sources = part.env.iter().filter_map(|it| Some((it, it.value_from.as_ref()?)));
         for (variable, source) in sources {
@@ -85,7 +85,7 @@ fn check_parts(plan: &RunPlan, reasons: &mut Vec<Obstacle>) {
             let is_known = field.is_none_or(|it| SUPPORTED_FIELDS.contains(&it));
             if source.resource_field_ref.is_some() || !is_known {
                 reasons.push((
-                    format!("variable {} of {whose} is about its pod", quote(variable.name.as_str())),
+                    format!("variable {} of {owner} is about its pod", quote(variable.name.as_str())),
                     "give it a `value`; of fields there are metadata.name, metadata.namespace and metadata.uid",
                 ));
             }
@@ -138,7 +138,7 @@ fn check_declared(volume: &Volume) -> Option<Obstacle> {
             let is_name = claim.is_some_and(|it| ObjectName::from(it).check().is_ok());
             (!is_name).then(|| {
                 let reason = format!("volume {name} is a claim without a name");
-                (reason, "set `persistentVolumeClaim.claimName`: here it is a directory that is kept")
+                (reason, "set `persistentVolumeClaim.claimName`: here it is a directory that stays after the run")
             })
         }
         kinds => {

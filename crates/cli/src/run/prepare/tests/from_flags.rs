@@ -225,6 +225,6 @@ fn packs_that_need_a_cluster_are_refused_with_the_reason() {
     machine.assert_refused(
         &["x", "--skill", "k8s-ops"],
         FAILED,
-        &["not for one machine", "pack `k8s-ops` has rights at a Kubernetes API", "sympozium render"],
+        &["not for one machine", "pack `k8s-ops` has permissions at a Kubernetes API", "sympozium render"],
     );
 }

@@ -22,24 +22,24 @@ const SHELL: &str = "sh";
 pub fn find_roots(
     plan: &RunPlan,
     texts: &BTreeMap<String, Vec<Skill>>,
-    surroundings: &HostEnvironment<'_>,
+    host: &HostEnvironment<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<BTreeMap<String, PartRoot>, Failure> {
-    let search = (surroundings.environment)("PATH").unwrap_or_default();
+    let search = (host.environment)("PATH").unwrap_or_default();
     let mut roots = BTreeMap::new();
     let mut missing = MissingPrograms::default();
     for part in &plan.parts {
         let Some(key) = root_key(part) else {
             continue;
         };
-        let data = surroundings.data.as_deref();
+        let data = host.data.as_deref();
         let image = image_directory::image_directory(data, part.image.as_str());
         if let Some(directory) = image.as_ref().filter(|it| it.is_dir()) {
             roots.insert(key, PartRoot::Directory(directory.clone()));
             continue;
         }
         image_directory::check_old_name(data, part.image.as_str())?;
-        let wanted = required_programs(part, texts);
+        let programs = required_programs(part, texts);
         if let (Role::PreRun { hook } | Role::PostRun { hook, .. }, Start::Image { command, .. }) =
             (&part.role, &part.start)
             && command.is_empty()
@@ -47,13 +47,13 @@ pub fn find_roots(
             return Err(missing_command(hook.as_str(), part, image.as_deref()));
         }
         let mut binaries = Vec::new();
-        for name in &wanted {
+        for name in &programs {
             match Binary::find(name, &search) {
                 Some(binary) => binaries.push(binary),
                 None => missing.add(part, name, image.as_deref()),
             }
         }
-        warnings.extend(undeclared_tools(plan, part, &wanted));
+        warnings.extend(undeclared_tools(plan, part, &programs));
         roots.insert(key, PartRoot::Host(binaries));
     }
     missing.into_result().map(|()| roots)
@@ -61,37 +61,37 @@ pub fn find_roots(
 
 /// The programs that a part declares.
 fn required_programs(part: &Part, texts: &BTreeMap<String, Vec<Skill>>) -> BTreeSet<String> {
-    let mut wanted = BTreeSet::from([SHELL.to_owned()]);
+    let mut programs = BTreeSet::from([SHELL.to_owned()]);
     match (&part.role, &part.start) {
         (Role::Skill { pack }, _) => {
             let skills = texts.get(pack.as_str()).into_iter().flatten();
             let requires = skills.filter_map(|it| it.requires.as_ref());
-            wanted.extend(requires.flat_map(|it| it.bins.iter().cloned()));
+            programs.extend(requires.flat_map(|it| it.bins.iter().cloned()));
         }
         // A hook declares only the program that it starts.
         (Role::PreRun { .. } | Role::PostRun { .. }, Start::Image { command, .. }) => {
-            wanted.extend(command.first().filter(|it| !it.contains('/')).cloned());
+            programs.extend(command.first().filter(|it| !it.contains('/')).cloned());
         }
         _ => {}
     }
-    wanted
+    programs
 }
 
 /// Warnings for tools whose program no skill of the pack declares: it would not be found.
-fn undeclared_tools(plan: &RunPlan, part: &Part, wanted: &BTreeSet<String>) -> Vec<String> {
+fn undeclared_tools(plan: &RunPlan, part: &Part, programs: &BTreeSet<String>) -> Vec<String> {
     let tools = plan.tools.iter().filter_map(|tool| match &tool.acts {
         ToolHandler::Program { part: of, exec, .. } if *of == part.name => Some((tool, exec.first()?)),
         _ => None,
     });
-    let unknown = tools.filter(|(_, program)| is_program_name(program) && !wanted.contains(*program));
-    let told = unknown.map(|(tool, program)| {
+    let unknown = tools.filter(|(_, program)| is_program_name(program) && !programs.contains(*program));
+    let warnings = unknown.map(|(tool, program)| {
         format!(
-            "tool {} starts {}, which no skill of its pack lists in `requires.bins`: it is not there on this machine",
+            "tool {} starts {}, which no skill of its pack lists in `requires.bins`: this machine does not provide it",
             quote(&tool.name),
             quote(program)
         )
     });
-    told.collect()
+    warnings.collect()
 }
 
 fn missing_command(hook: &str, part: &Part, image: Option<&Path>) -> Failure {
@@ -116,14 +116,14 @@ struct MissingPrograms {
 
 impl MissingPrograms {
     fn add(&mut self, part: &Part, name: &str, image: Option<&Path>) {
-        let whose = match &part.role {
+        let owner = match &part.role {
             Role::Skill { pack } => format!("pack {}", quote(pack.as_str())),
             Role::PreRun { hook } | Role::PostRun { hook, .. } => {
                 format!("hook {}", quote(hook.as_str()))
             }
             _ => format!("part {}", quote(&part.name.0)),
         };
-        self.by_owner.entry(whose).or_default().push(quote(name));
+        self.by_owner.entry(owner).or_default().push(quote(name));
         if self.image.is_none() {
             self.image = image.map(Path::to_owned);
         }
@@ -136,7 +136,7 @@ impl MissingPrograms {
         let all = self
             .by_owner
             .iter()
-            .map(|(whose, names)| format!("{whose} needs {}, not in any directory of PATH", names.join(", ")));
+            .map(|(owner, names)| format!("{owner} needs {}, not in any directory of PATH", names.join(", ")));
         let all: Vec<String> = all.collect();
         let hint = format!("install what is missing{}", unpack_hint(self.image.as_deref()));
         Err(Failure::new(anyhow!("{}", all.join("; ")), hint))

@@ -54,7 +54,7 @@ pub fn check(
         }
         if let Some(unseen) = found.incomplete {
             warnings.push(format!(
-                "{} was not searched for setuid files in full ({unseen}): the run could rewrite one, and it would keep its rights",
+                "{} was not searched for setuid files in full ({unseen}): the run could rewrite one, and it would keep its privileges",
                 directory.label
             ));
         }

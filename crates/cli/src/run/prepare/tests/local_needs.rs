@@ -51,7 +51,7 @@ fn secrets_come_from_files_first_and_then_from_this_machine() {
     machine.assert_refused(
         &[&file],
         FAILED,
-        &["Secret `github` is nowhere", "Secret `other` is nowhere", "sympozium secret set github KEY"],
+        &["there is no Secret `github`", "there is no Secret `other`", "sympozium secret set github KEY"],
     );
     let store = SecretStore::open(&machine.state(), "default").unwrap();
     let value = |text: &str| Zeroizing::new(text.as_bytes().to_vec());
@@ -111,7 +111,7 @@ fn a_scripted_model_is_a_config_map_of_the_files() {
     assert_eq!(prepared.plan.model.endpoint, None);
     assert_eq!(prepared.model_key, None);
     assert_eq!(prepared.config_maps["turns"]["script.yaml"], b"turns: []");
-    machine.assert_refused(&["Play", "--model", "scripted/turns"], FAILED, &["ConfigMap `turns` is nowhere"]);
+    machine.assert_refused(&["Play", "--model", "scripted/turns"], FAILED, &["there is no ConfigMap `turns`"]);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn what_only_a_cluster_has_is_refused() {
         (
             "    rbac: [{apiGroups: [''], resources: [pods], verbs: [get]}]".to_owned(),
             "",
-            &["rights at a Kubernetes API"][..],
+            &["permissions at a Kubernetes API"][..],
         ),
         (String::new(), "  agentSandbox: {enabled: true}", &["agent-sandbox", "agentSandbox.enabled: false"]),
         (

@@ -181,7 +181,7 @@ impl Requirement {
     /// The message if it is missing.
     fn describe_missing(&self, kind: &str, name: &str, data: Option<&Secret>) -> Option<String> {
         match (data, self.first_missing_key(data)) {
-            (None, _) if self.required => Some(format!("{kind} {} is nowhere", quote(name))),
+            (None, _) if self.required => Some(format!("there is no {kind} {}", quote(name))),
             (Some(_), Some(key)) => Some(format!("{kind} {} has no key {}", quote(name), quote(key))),
             _ => None,
         }
