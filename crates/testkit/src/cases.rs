@@ -54,10 +54,7 @@ pub fn sample<T>(all: Vec<T>, count: usize) -> Vec<T> {
 
 /// The command that runs one test of a package with the same sample again.
 pub fn repeat_command(package: &str, test: &str) -> String {
-    let (name, value) = match is_full() {
-        true => (FULL, 1),
-        false => (SEED, seed()),
-    };
+    let (name, value) = if is_full() { (FULL, 1) } else { (SEED, seed()) };
     format!("{name}={value} cargo test --package {package} --test it -- --exact {test}")
 }
 

@@ -79,10 +79,7 @@ pub fn write_program(to: &Path, content: &str) -> io::Result<()> {
 }
 
 fn ensure_success(what: &str, path: &Path, status: ExitStatus) -> io::Result<()> {
-    match status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("{what} {}: {status}", path.display()))),
-    }
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("{what} {}: {status}", path.display()))) }
 }
 
 /// Waits until `condition` holds and says whether it did by the deadline.

@@ -215,7 +215,7 @@ impl ModelServer {
 
     /// The requests so far, refused ones too: the newest [`MOST_KEPT`] of them.
     pub fn requests(&self) -> Vec<Arc<Recorded>> {
-        self.shared.records.kept()
+        self.shared.records.retained()
     }
 
     /// How many requests came so far.

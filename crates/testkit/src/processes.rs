@@ -1,5 +1,6 @@
-//! Who is alive, read from /proc: what a test asks after a command is over.
+//! Processes as /proc has them: which are alive, and what they use.
 
+use std::fmt;
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
@@ -51,26 +52,68 @@ pub fn is_alive(pid: i32) -> bool {
     state_and_parent(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
 }
 
+/// The memory of a process, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// All that is in memory.
+    pub resident: u64,
+    /// Of that, what is its own.
+    pub anonymous: u64,
+    /// Of that, what is of files, such as its program, and shared by all processes that run it.
+    pub files: u64,
+    /// The most that was ever resident.
+    pub peak: u64,
+}
+
+/// Bytes as MiB.
+pub fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [resident, anonymous, files, peak] = [self.resident, self.anonymous, self.files, self.peak].map(mebibytes);
+        write!(f, "{resident:.2} MiB resident, {anonymous:.2} of them its own, {files:.2} of files; at most {peak:.2}")
+    }
+}
+
+/// The memory of `pid`, or of this process by the name `self`.
+pub fn memory(pid: impl fmt::Display) -> Option<Memory> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let bytes = |name| Some(status_field(&status, name)? * 1024);
+    Some(Memory {
+        resident: bytes("VmRSS:")?,
+        anonymous: bytes("RssAnon:")?,
+        files: bytes("RssFile:")? + bytes("RssShmem:")?,
+        peak: bytes("VmHWM:")?,
+    })
+}
+
 /// The memory that `pid` has resident, in bytes.
 pub fn resident_bytes(pid: i32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-    let kibibytes: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(kibibytes * 1024)
+    Some(memory(pid)?.resident)
 }
 
 /// How often the threads of `pid` have gone to sleep by themselves: once for every time one was woken.
 pub fn sleeps(pid: i32) -> u64 {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
-    threads
-        .flatten()
-        .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok())
-        .filter_map(|status| {
-            let line = (status.lines()).find(|line| line.starts_with("voluntary_ctxt_switches:"))?;
-            line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-        })
-        .sum()
+    sum_of_threads(pid, "voluntary_ctxt_switches:")
+}
+
+/// How often the threads of `pid` have given up the processor, by themselves or not.
+pub fn context_switches(pid: i32) -> u64 {
+    sleeps(pid) + sum_of_threads(pid, "nonvoluntary_ctxt_switches:")
+}
+
+fn sum_of_threads(pid: i32, field: &str) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let statuses = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    statuses.filter_map(|status| status_field(&status, field)).sum()
+}
+
+/// The number of a field in `/proc/PID/status`, which begins a line.
+fn status_field(status: &str, name: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+    value.split_ascii_whitespace().next()?.parse().ok()
 }
 
 fn all() -> impl Iterator<Item = i32> {

@@ -83,10 +83,7 @@ impl Pack {
             SYSTEM_NAMESPACE => dice.one_in(2),
             _ => dice.one_in(12),
         };
-        match is_short {
-            true => self.name.clone(),
-            false => format!("{}/{}", self.namespace, self.name),
-        }
+        if is_short { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
     }
 }
 

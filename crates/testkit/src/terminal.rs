@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::{command, wait_until};
 
-/// How long something may take to be seen.
+/// How long something may take to be displayed.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A terminal.
@@ -24,15 +24,15 @@ pub struct Terminal {
     path: String,
     /// Held, so that what was drawn stays when the last program leaves.
     _slave: OwnedFd,
-    seen: Arc<Mutex<Seen>>,
+    screen: Arc<Mutex<Screen>>,
 }
 
-struct Seen {
+struct Screen {
     parser: vt100::Parser,
     raw: Vec<u8>,
 }
 
-impl std::fmt::Debug for Seen {
+impl std::fmt::Debug for Screen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.parser.screen().contents())
     }
@@ -62,19 +62,19 @@ impl Terminal {
         let slave = open(&path, 0)?.into();
         let parser = vt100::Parser::new(size(rows), size(columns), 1_000);
         let raw = Vec::new();
-        let seen = Arc::new(Mutex::new(Seen { parser, raw }));
+        let screen = Arc::new(Mutex::new(Screen { parser, raw }));
         let mut reader = master.try_clone()?;
-        let drawn = Arc::clone(&seen);
+        let drawn = Arc::clone(&screen);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             // Ends when the terminal is dropped and everybody who was on it has left.
             while let Ok(count @ 1..) = reader.read(&mut bytes) {
-                let mut seen = drawn.lock();
-                seen.parser.process(&bytes[..count]);
-                seen.raw.extend_from_slice(&bytes[..count]);
+                let mut screen = drawn.lock();
+                screen.parser.process(&bytes[..count]);
+                screen.raw.extend_from_slice(&bytes[..count]);
             }
         });
-        let terminal = Self { master, path, _slave: slave, seen };
+        let terminal = Self { master, path, _slave: slave, screen };
         terminal.set_size(rows, columns)?;
         Ok(terminal)
     }
@@ -109,10 +109,7 @@ impl Terminal {
 
     /// Makes it another size. Whoever is in the foreground is told.
     pub fn resize(&self, rows: u16, columns: u16) -> io::Result<()> {
-        let mut seen = self.seen.lock();
-        let screen = seen.parser.screen_mut();
-        screen.set_size(size(rows), size(columns));
-        drop(seen);
+        self.screen.lock().parser.screen_mut().set_size(size(rows), size(columns));
         self.set_size(rows, columns)
     }
 
@@ -127,14 +124,14 @@ impl Terminal {
 
     /// What is on the screen.
     pub fn screen(&self) -> String {
-        self.seen.lock().parser.screen().contents()
+        self.screen.lock().parser.screen().contents()
     }
 
     /// The last row with something on it. A row, not a line: what was drawn for a wider terminal goes on in further rows,
     /// and they stay above whatever is drawn next.
     pub fn last_row(&self) -> String {
-        let seen = self.seen.lock();
-        let screen = seen.parser.screen();
+        let screen = self.screen.lock();
+        let screen = screen.parser.screen();
         let (_, columns) = screen.size();
         let last = screen.rows(0, columns.get()).filter(|it| !it.trim().is_empty());
         last.last().unwrap_or_default()
@@ -142,7 +139,7 @@ impl Terminal {
 
     /// Everything that was written, as it was.
     pub fn raw(&self) -> String {
-        String::from_utf8_lossy(&self.seen.lock().raw).into_owned()
+        String::from_utf8_lossy(&self.screen.lock().raw).into_owned()
     }
 
     /// Waits until this is on the screen.
@@ -155,7 +152,7 @@ impl Terminal {
         assert!(came, "{text:?} did not come:\n{}", self.screen());
     }
 
-    /// Waits until this was written, whether it is still to be seen or not.
+    /// Waits until this was written, whether it is still on the screen or not.
     ///
     /// # Panics
     ///

@@ -102,7 +102,7 @@ pub struct Meanwhile {
     /// At which moment.
     pub when: Moment,
     /// What.
-    pub act: Deed,
+    pub act: Intervention,
 }
 
 /// A moment of a run.
@@ -121,14 +121,14 @@ impl Meanwhile {
     /// Whether the bridge is killed while a call goes on. The call is in the receipts then, which the bridge sends out
     /// beside the work: it must not be killed before that receipt has left it.
     pub fn kills_bridge_in_call(&self) -> bool {
-        matches!(&self.act, Deed::Kill(part) if part == BRIDGE) && matches!(self.when, Moment::File(_))
+        matches!(&self.act, Intervention::Kill(part) if part == BRIDGE) && matches!(self.when, Moment::File(_))
     }
 }
 
 /// What is done to a run.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub enum Deed {
+pub enum Intervention {
     /// A person ends it.
     Cancel,
     /// A part is killed, with SIGKILL.

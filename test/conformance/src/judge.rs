@@ -1,4 +1,4 @@
-//! Compares what was seen of a run with what its case expects, and with what must hold for every run.
+//! Compares what was observed of a run with what its case expects, and with what must hold for every run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,41 +12,41 @@ use sympozium_plan::explain::explain;
 use crate::backend::Backend;
 use crate::case::{Case, Expectation, OutcomeKind};
 use crate::grants::Granted;
-use crate::receipts::{NEVER, told};
-use crate::seen::{Kept, ResultSeen, Seen};
+use crate::observed::{CallResult, Observed, Records};
+use crate::receipts::{NEVER, summarize};
 
 /// Everything that is wrong. Nothing when the case holds.
-pub fn judge(case: &Case, seen: &Seen, backend: &dyn Backend) -> Vec<String> {
+pub fn judge(case: &Case, observed: &Observed, backend: &dyn Backend) -> Vec<String> {
     let expect = &case.spec.expect;
     let mut problems = Vec::new();
-    if seen.outcome != expect.outcome {
+    if observed.outcome != expect.outcome {
         problems.push(format!(
             "the run ended {:?}, and should have {:?}; it says: {}",
-            seen.outcome, expect.outcome, seen.text
+            observed.outcome, expect.outcome, observed.text
         ));
     } else {
         let text = expect.answer.as_ref().or(expect.why.as_ref());
-        for problem in text.map(|it| it.problems(&seen.text)).unwrap_or_default() {
+        for problem in text.map(|it| it.problems(&observed.text)).unwrap_or_default() {
             problems.push(format!("what it says {problem}"));
         }
-        let [found, wanted]: [BTreeSet<_>; 2] = [&seen.rules, &expect.rules].map(|it| it.iter().collect());
+        let [found, wanted]: [BTreeSet<_>; 2] = [&observed.rules, &expect.rules].map(|it| it.iter().collect());
         if found != wanted {
             problems.push(format!("it is denied by {found:?}, and should be by {wanted:?}"));
         }
     }
-    problems.extend(seen.leftovers.iter().map(|it| format!("left over: {it}")));
-    problems.extend(seen.surprises.iter().cloned());
-    match (&seen.kept, expect.outcome) {
-        // That it was refused may be kept.
+    problems.extend(observed.leftovers.iter().map(|it| format!("left over: {it}")));
+    problems.extend(observed.surprises.iter().cloned());
+    match (&observed.records, expect.outcome) {
+        // That it was refused may be records.
         (_, OutcomeKind::Refused) | (None, OutcomeKind::Denied) => {}
         (Some(_), OutcomeKind::Denied) => {
             problems.push("something is kept of a run that never began".to_owned());
         }
         (None, _) => problems.push("nothing is kept of the run".to_owned()),
-        (Some(kept), _) => {
+        (Some(records), _) => {
             let usual = backend.guarantees();
             let enforced = expect.isolation.get(backend.name()).map_or(usual, Vec::as_slice);
-            match judge_kept(expect, kept, enforced) {
+            match judge_records(expect, records, enforced) {
                 Ok(more) => problems.extend(more),
                 Err(error) => problems.push(format!("{error:#}")),
             }
@@ -55,39 +55,39 @@ pub fn judge(case: &Case, seen: &Seen, backend: &dyn Backend) -> Vec<String> {
     problems
 }
 
-fn judge_kept(expect: &Expectation, kept: &Kept, enforced: &[Guarantee]) -> anyhow::Result<Vec<String>> {
+fn judge_records(expect: &Expectation, records: &Records, enforced: &[Guarantee]) -> anyhow::Result<Vec<String>> {
     let mut problems = Vec::new();
-    let plan = RunPlan::read(&kept.plan).context("the plan that is kept cannot be read")?;
+    let plan = RunPlan::read(&records.plan).context("the plan that is kept cannot be read")?;
     let granted = Granted::read(serde_json::to_value(explain(&plan))?)?;
     problems.extend(granted.always());
     if let Some(grants) = &expect.grants {
         problems.extend(grants.problems(&granted));
     }
 
-    let lines = std::str::from_utf8(&kept.receipts).context("the receipts are no text")?;
-    let head = kept.head.clone().map(Digest::new);
-    let digest = RunPlan::digest_of(&kept.plan);
+    let lines = std::str::from_utf8(&records.receipts).context("the receipts are no text")?;
+    let head = records.head.clone().map(Digest::new);
+    let digest = RunPlan::digest_of(&records.plan);
     let verified = verify(lines.lines(), &digest, head.as_ref()).context("the chain of receipts is broken")?;
-    let told = told(&verified.receipts);
-    let began = !verified.receipts.is_empty() || told.ended != NEVER;
+    let summary = summarize(&verified.receipts);
+    let began = !verified.receipts.is_empty() || summary.ended != NEVER;
     if began {
         problems.extend(always(&verified.receipts));
-        problems.extend(isolation(&verified.receipts, &plan, kept, enforced));
+        problems.extend(isolation(&verified.receipts, &plan, records, enforced));
     }
     if let Some(expected) = &expect.receipts {
-        problems.extend(expected.problems(&told));
+        problems.extend(expected.problems(&summary));
         if expected.ended != NEVER && head.is_none() {
             problems.push("no head of the receipts left the run".to_owned());
         }
     }
 
     if let Some(expected) = &expect.results {
-        let [found, wanted]: [BTreeSet<&String>; 2] = [kept.results.keys().collect(), expected.keys().collect()];
+        let [found, wanted]: [BTreeSet<&String>; 2] = [records.results.keys().collect(), expected.keys().collect()];
         if found != wanted {
             problems.push(format!("the model was told of the calls {found:?}, and should have been of {wanted:?}"));
         }
         for (id, expected) in expected {
-            let Some(ResultSeen { failed, text }) = kept.results.get(id) else {
+            let Some(CallResult { failed, text }) = records.results.get(id) else {
                 continue;
             };
             let mut wrong = expected.text.problems(text);
@@ -98,7 +98,7 @@ fn judge_kept(expect: &Expectation, kept: &Kept, enforced: &[Guarantee]) -> anyh
         }
     }
 
-    if let Some(files) = &kept.files {
+    if let Some(files) = &records.files {
         for (path, expected) in &expect.files {
             match (files.get(path), expected) {
                 (None, None) => {}
@@ -152,7 +152,7 @@ fn always(receipts: &[Receipt]) -> Vec<String> {
 }
 
 /// Whether every command of a skill was held by what must be enforced: by its executor, or around the part as a whole.
-fn isolation(receipts: &[Receipt], plan: &RunPlan, kept: &Kept, enforced: &[Guarantee]) -> Vec<String> {
+fn isolation(receipts: &[Receipt], plan: &RunPlan, records: &Records, enforced: &[Guarantee]) -> Vec<String> {
     let mut packs = BTreeMap::new();
     let mut problems = Vec::new();
     for receipt in receipts {
@@ -169,7 +169,7 @@ fn isolation(receipts: &[Receipt], plan: &RunPlan, kept: &Kept, enforced: &[Guar
             } => {
                 let pack = packs.get(call).copied();
                 let part = plan.parts.iter().find(|part| part.role.pack() == pack);
-                let around = part.and_then(|part| kept.around.get(&part.name.0));
+                let around = part.and_then(|part| records.around.get(&part.name.0));
                 let own = isolation.iter().flat_map(|it| &it.guarantees);
                 let live: BTreeSet<&str> = own.chain(around.into_iter().flatten()).map(String::as_str).collect();
                 let missing: Vec<_> = (enforced.iter()).filter(|wanted| !live.contains(wanted.as_str())).collect();

@@ -11,11 +11,11 @@ pub mod backend;
 pub mod case;
 pub mod grants;
 pub mod judge;
+pub mod observed;
 pub mod receipts;
-pub mod seen;
 pub mod text;
 
 pub use backend::Backend;
 pub use case::{Case, load_all};
 pub use judge::judge;
-pub use seen::Seen;
+pub use observed::Observed;

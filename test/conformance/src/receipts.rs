@@ -1,7 +1,7 @@
 //! Receipts in words, call by call.
 //!
 //! What is written of one call keeps its order; that of two calls does not: the report of a file tool arrives when no caller waits
-//! for it any more. So the receipts are told by call, in the order in which the calls were made.
+//! for it any more. So the receipts are listed by call, in the order in which the calls were made.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub struct ReceiptsExpected {
 
 /// What the receipts say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct ReceiptSummary {
     /// Every call.
     pub calls: Vec<String>,
     /// Every request to the model.
@@ -41,27 +41,27 @@ pub struct Told {
 }
 
 /// The receipts in words.
-pub fn told(receipts: &[Receipt]) -> Told {
+pub fn summarize(receipts: &[Receipt]) -> ReceiptSummary {
     let mut calls: BTreeMap<u64, (String, Vec<String>)> = BTreeMap::new();
     let mut model = Vec::new();
     let mut foreign = Vec::new();
     let mut ended = NEVER.to_owned();
     for receipt in receipts {
-        let mut say = |call: u64, word: String| calls.entry(call).or_default().1.push(word);
+        let mut add = |call: u64, word: String| calls.entry(call).or_default().1.push(word);
         match &receipt.event {
             Event::Started { .. } => {}
             Event::Called { call, tool, pack, decided, .. } => {
-                say(*call, decided_word(*decided).to_owned());
+                add(*call, decided_word(*decided).to_owned());
                 let name = match pack {
                     Some(pack) => format!("{tool} of {pack}"),
                     None => tool.clone(),
                 };
                 calls.entry(*call).or_default().0 = name;
             }
-            Event::Asked { call, .. } => say(*call, "asked".to_owned()),
-            Event::Answered { call, decided, .. } => say(*call, decided_word(*decided).to_owned()),
+            Event::Asked { call, .. } => add(*call, "asked".to_owned()),
+            Event::Answered { call, decided, .. } => add(*call, decided_word(*decided).to_owned()),
             Event::Acted { call, by, outcome, .. } => {
-                say(*call, format!("{} by {}", outcome_word(outcome), actor(*by)))
+                add(*call, format!("{} by {}", outcome_word(outcome), actor(*by)))
             }
             Event::Model { status, error, .. } => model.push(match (status, error) {
                 (Some(status), None) => status.to_string(),
@@ -74,28 +74,38 @@ pub fn told(receipts: &[Receipt]) -> Told {
         }
     }
     let calls = calls.into_values();
-    Told { calls: calls.map(|(name, words)| format!("{name}: {}", words.join(", "))).collect(), model, foreign, ended }
+    ReceiptSummary {
+        calls: calls.map(|(name, words)| format!("{name}: {}", words.join(", "))).collect(),
+        model,
+        foreign,
+        ended,
+    }
 }
 
 impl ReceiptsExpected {
     /// What is wrong with what the receipts say.
-    pub fn problems(&self, told: &Told) -> Vec<String> {
+    pub fn problems(&self, summary: &ReceiptSummary) -> Vec<String> {
         let mut problems = Vec::new();
-        if self.calls != told.calls {
-            problems.push(format!("the receipts say of the calls {:#?}, and should say {:#?}", told.calls, self.calls));
+        if self.calls != summary.calls {
+            problems
+                .push(format!("the receipts say of the calls {:#?}, and should say {:#?}", summary.calls, self.calls));
         }
         if let Some(model) = &self.model
-            && *model != told.model
+            && *model != summary.model
         {
-            problems.push(format!("the receipts say of the model {:?}, and should say {model:?}", told.model));
+            problems.push(format!("the receipts say of the model {:?}, and should say {model:?}", summary.model));
         }
-        if self.foreign != told.foreign {
-            problems
-                .push(format!("the receipts say that {:?} was found, and should say {:?}", told.foreign, self.foreign));
+        if self.foreign != summary.foreign {
+            problems.push(format!(
+                "the receipts say that {:?} was found, and should say {:?}",
+                summary.foreign, self.foreign
+            ));
         }
-        if self.ended != told.ended {
-            problems
-                .push(format!("the receipts say that the run ended {:?}, and should say {:?}", told.ended, self.ended));
+        if self.ended != summary.ended {
+            problems.push(format!(
+                "the receipts say that the run ended {:?}, and should say {:?}",
+                summary.ended, self.ended
+            ));
         }
         problems
     }

@@ -1,6 +1,6 @@
 //! Which crate may depend on which: dependencies point down, and what reaches outside lives in few places.
 //!
-//! Dev-dependencies are free, except that they are the only place for the testkit.
+//! Dev-dependencies are free, except that they are the only place for the testkit and the harness.
 
 use std::collections::BTreeSet;
 
@@ -45,9 +45,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sympozium-agent-programs", &["sympozium-agent", "sympozium-api", "sympozium-program"]),
     ("sympozium-probe", &[]),
     ("sympozium-testkit", ANY),
+    ("sympozium-harness", ANY),
     ("xtask", ANY),
 ];
-/// May use every crate but the testkit. No crate may use these in turn.
+/// May use every crate but those for tests. No crate may use these in turn.
 const ANY: &[&str] = &["*"];
 
 /// Crates of others that only some of ours may use, tooling and tests apart.
@@ -82,7 +83,9 @@ const IMPURE: &[&str] =
     &["tokio", "async-std", "rand", "fastrand", "getrandom", "reqwest", "hyper", "ureq", "rustix", "nix", "libc"];
 /// Must not come with the pure crates by way of others either.
 const IMPURE_BY_WAY: &[&str] = &["kube-client", "tokio", "hyper", "reqwest", "rustls"];
-const TOOLING: &[&str] = &["sympozium-testkit", "xtask"];
+const TOOLING: &[&str] = &["sympozium-testkit", "sympozium-harness", "xtask"];
+/// For dev-dependencies, and for each other.
+const FOR_TESTS: &[&str] = &["sympozium-testkit", "sympozium-harness"];
 
 #[derive(Deserialize)]
 struct Metadata {
@@ -166,8 +169,8 @@ fn problems(packages: &[Package]) -> Vec<String> {
 fn forbidden(package: &str, allowed: &[&str], used: &Dependency) -> Option<&'static str> {
     let dependency = used.name.as_str();
     let is_ours = LAYERS.iter().any(|(name, _)| *name == dependency);
-    if dependency == "sympozium-testkit" {
-        return Some("the testkit is for dev-dependencies");
+    if FOR_TESTS.contains(&dependency) && !FOR_TESTS.contains(&package) {
+        return Some("it is for dev-dependencies");
     }
     if is_ours && allowed != ANY && !allowed.contains(&dependency) {
         return Some("dependencies point down (STYLE, 1 to 5)");
@@ -217,6 +220,7 @@ mod tests {
             package("sympozium-agent", &[("sympozium-ipc", None), ("tokio", None)]),
             package("sympozium", &[("sympozium-agent", None), ("kube", None), ("reqwest", None)]),
             package("sympozium-testkit", &[("kube", None), ("reqwest", None)]),
+            package("sympozium-harness", &[("sympozium-gateway", None), ("sympozium-testkit", None)]),
         ];
         assert_eq!(problems(&packages), Vec::<String>::new());
     }
@@ -251,6 +255,7 @@ mod tests {
             ("sympozium-manifests", "sympozium-exec"),
             ("sympozium-plan", "tokio"),
             ("sympozium", "sympozium-testkit"),
+            ("sympozium", "sympozium-harness"),
         ] {
             assert_eq!(problems(&[package(name, &[(dependency, None)])]).len(), 1, "{name} -> {dependency}");
         }

@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{AgentView, Root, WireFormat};
+use sympozium_harness::plan::stored_plan;
 use sympozium_ipc::door::SOCKET_NAME;
 use sympozium_plan::plan::agent_view;
 use sympozium_testkit::{as_user, static_build};
@@ -20,7 +20,6 @@ use tokio::runtime::Runtime;
 use crate::bare_client;
 use crate::fake_bridge::{self, Recording};
 
-const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
 /// A line of a file.
 const LINE: &str = "let answer = \"forty-two\"; // an old constant\n";
 /// More rounds than any measurement has.
@@ -128,7 +127,7 @@ impl Harness {
 
 /// The view of the stored plan, with all its tools, for one directory.
 fn view(workspace: &Path) -> AgentView {
-    let mut view = agent_view(&RunPlan::read(PLAN).expect("a plan"));
+    let mut view = agent_view(&stored_plan());
     view.wire = WireFormat::OpenAi;
     view.limits.iterations = UNLIMITED;
     view.limits.model_tokens = None;

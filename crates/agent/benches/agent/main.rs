@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use sympozium_testkit::bench::raw::spawn;
 use sympozium_testkit::bench::{Samples, Suite, Target, median};
+use sympozium_testkit::processes::mebibytes;
 use tokio::runtime::Runtime;
 
 use fake_bridge::Recording;
@@ -67,10 +68,10 @@ fn short_runs(suite: &mut Suite, runtime: &Runtime) {
         starts.add(start.elapsed_until(&recording));
         let times = recording.turns();
         first.add(times[0]);
-        times.iter().for_each(|it| turns.add(*it));
-        resident.push(recording.requests[0].process.resident);
+        times.iter().for_each(|time| turns.add(*time));
+        resident.push(mebibytes(recording.requests[0].process.memory.resident));
         let times = harness.run_bare_client(runtime, &recording).turns();
-        times.iter().for_each(|it| bare_client.add(*it));
+        times.iter().for_each(|time| bare_client.add(*time));
         spawns.add(raw_spawn());
         last = recording;
     }
@@ -81,7 +82,7 @@ fn short_runs(suite: &mut Suite, runtime: &Runtime) {
         times.p50 / bare_client.p50
     );
     println!("start to first request: {}; raw spawn of /bin/true: {}", starts.percentiles(), spawns.percentiles());
-    println!("after start: {}", last.requests[0].process);
+    println!("after start: {}", last.requests[0].process.memory);
     suite.row(
         "one tool turn (model answer, `read_file` of 4 KB, next request sent), p50",
         times.p50 / 1e3,
@@ -127,7 +128,8 @@ fn long_run(harness: &Harness, runtime: &Runtime, name: &str, variables: &[(&str
     let times = |runs: &[Recording]| [EARLY, LATE].map(|turn| mean_around(turn, runs, Recording::turns));
     let processor = [EARLY, LATE].map(|turn| mean_around(turn, &runs, Recording::processor_times));
     let ([early, late], [bare_early, bare_late]) = (times(&runs), times(&bare_client));
-    let beyond = |recording: &Recording| recording.last().process.resident - TIMES * recording.context();
+    let beyond =
+        |recording: &Recording| mebibytes(recording.last().process.memory.resident) - TIMES * recording.context();
     let beyond_context = median(runs.iter().map(beyond).collect());
     let last = runs.last().expect("a run").last();
     println!(
@@ -137,7 +139,11 @@ fn long_run(harness: &Harness, runtime: &Runtime, name: &str, variables: &[(&str
         early / bare_early,
         late / bare_late,
     );
-    println!("{name}: context {:.2} MiB after 200 turns; {}", runs.last().expect("a run").context(), last.process);
+    println!(
+        "{name}: context {:.2} MiB after 200 turns; {}",
+        runs.last().expect("a run").context(),
+        last.process.memory
+    );
     Long { growth: late / early, beyond_context }
 }
 

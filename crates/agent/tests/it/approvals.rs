@@ -5,17 +5,17 @@ use std::fs;
 use serde_json::json;
 use sympozium_api::run_plan::{Gate, WireFormat};
 use sympozium_gateway::run_api::local::Vote;
+use sympozium_harness::executor::Executor;
+use sympozium_harness::plan::tool;
 
-use crate::harness::{Harness, calling, tool};
-use crate::skills::Executor;
+use crate::harness::{Harness, calling};
 
-async fn asking(seconds: u64) -> Harness {
+fn asking(seconds: u64) -> Harness {
     let harness = Harness::with(WireFormat::OpenAi, |plan| {
         tool(plan, "execute_command", Some("cluster")).gate = Gate::Ask;
         tool(plan, "write_file", None).gate = Gate::Ask;
         plan.deadlines.approval_seconds = seconds;
-    })
-    .await;
+    });
     let command = json!({ "command": "kubectl delete pod a", "target": "cluster" });
     harness.model.push(calling("execute_command", command));
     harness
@@ -26,7 +26,7 @@ async fn approval_runs_the_call_and_denial_is_an_error() {
     for (says, text) in
         [(Vote::Approve, "kubectl delete pod a"), (Vote::Deny, "Error: an approver was asked and denied it")]
     {
-        let mut harness = asking(60).await;
+        let mut harness = asking(60);
         let cluster = Executor::echo(harness.volume("cluster"));
         harness.start(&[]);
         let pending = harness.pending_question().await;
@@ -40,7 +40,7 @@ async fn approval_runs_the_call_and_denial_is_an_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_without_votes_is_denied() {
-    let mut harness = asking(1).await;
+    let mut harness = asking(1);
     let cluster = Executor::echo(harness.volume("cluster"));
     harness.run(&[]).await.answer();
     let text = harness.last().last();
@@ -50,7 +50,7 @@ async fn a_question_without_votes_is_denied() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_native_tool_waits_for_approval() {
-    let mut harness = asking(60).await;
+    let mut harness = asking(60);
     // The command needs approval first.
     let _cluster = Executor::echo(harness.volume("cluster"));
     let path = harness.path("made");

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 use sympozium_api::run_plan::WireFormat;
+use sympozium_harness::executor::{Executor, result};
 use sympozium_testkit::model_server::Reply;
 
 use crate::harness::{Harness, WIRES, calling};
-use crate::skills::{Executor, result};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_result_is_cut_and_says_so() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let lines: String = (0..20_000).map(|line| format!("ä line {line}\n")).collect();
         let path = harness.file("long", &lines);
         let output = lines.clone();
@@ -35,7 +35,7 @@ async fn a_long_result_is_cut_and_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn old_results_are_elided_and_the_newest_stay() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let whole = |index: usize| format!("{index}").repeat(3000);
         for index in 0..8 {
             let path = harness.file(&format!("file-{index}"), whole(index));
@@ -84,7 +84,7 @@ async fn old_results_are_elided_and_the_newest_stay() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_variable_ends_the_agent_at_startup() {
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let mut harness = Harness::new(WireFormat::OpenAi);
     for (variable, value) in [
         ("MAX_TOOL_ITERATIONS", "many"),
         ("CONTEXT_TOOL_RESULT_MAX_BYTES", "-1"),
@@ -95,7 +95,7 @@ async fn an_invalid_variable_ends_the_agent_at_startup() {
     ] {
         harness.start(&[(variable, value)]);
         assert_eq!(harness.wait_for_agent().await, Some(1), "{variable}");
-        let log = harness.log();
+        let log = harness.agent_log();
         let error = format!("error: {variable} is `{value}`, and must be ");
         let hint = format!("hint: correct {variable} in the run's env, or leave it out");
         assert!(log.contains(&error) && log.contains(&hint), "{log}");

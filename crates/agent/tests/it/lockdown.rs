@@ -181,7 +181,7 @@ async fn in_a_run(uid: Option<u32>) {
     // Before the run: it may have to be built, and the bridge does not wait for an agent that long.
     let mut program = attempts_command(uid, environment.directory.path());
     program.arg("in-the-agent");
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let mut harness = Harness::new(WireFormat::OpenAi);
     let notes = harness.file("notes.txt", "x");
     let (input, below) = (harness.at("agent/agent.json"), harness.path("new"));
     let expected: Vec<(String, i32)> = [
@@ -234,7 +234,7 @@ async fn a_tool_in_the_agent_cannot_get_out_as_the_user_of_pods() {
 /// The shipped program as the kernel sees it while it waits for the model.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_that_ships_is_restricted() {
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let mut harness = Harness::new(WireFormat::OpenAi);
     harness.model.push(Reply::Silence);
     let pid = harness.start(&[]);
     harness.requests(1).await;

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use sympozium_api::run_plan::{Gate, WireFormat};
+use sympozium_harness::executor::{Executor, result};
+use sympozium_harness::plan::tool;
 use sympozium_ipc::run_api::AgentEnd;
 use sympozium_testkit::growing;
 use sympozium_testkit::model_server::{Answer, Reply, Stop, ToolCall};
 
-use crate::harness::{Harness, WIRES, call, calling, tool};
-use crate::skills::{Executor, result};
+use crate::harness::{Harness, WIRES, call, calling};
 
 /// The prompt of the last round.
 const LAST_ROUND: &str = "There is no more room for tools in this run.";
@@ -17,7 +18,7 @@ const LAST_ROUND: &str = "There is no more room for tools in this run.";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_is_a_failure_with_the_models_words() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let answer = Answer::text("I would rather not.").stop(Stop::Refused);
         harness.model.push(answer);
         let end = harness.run(&[]).await;
@@ -31,7 +32,7 @@ async fn a_refusal_is_a_failure_with_the_models_words() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_truncated_answer_is_continued() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         for text in ["One, ", "two, "] {
             harness.model.push(Answer::text(text).stop(Stop::Length));
         }
@@ -45,7 +46,7 @@ async fn a_truncated_answer_is_continued() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endless_answer_is_returned_with_a_note() {
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let mut harness = Harness::new(WireFormat::OpenAi);
     let part = Answer::text("and so on ").stop(Stop::Length);
     harness.model.set_default(part);
     let end = harness.run(&[]).await;
@@ -56,7 +57,7 @@ async fn an_endless_answer_is_returned_with_a_note() {
 #[tokio::test(flavor = "multi_thread")]
 async fn empty_answers_are_retried_and_then_a_failure() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         for _ in 0..2 {
             harness.model.push(Answer::default());
         }
@@ -65,7 +66,7 @@ async fn empty_answers_are_retried_and_then_a_failure() {
         let user = harness.last().user();
         assert!(user[1..].iter().all(|it| it.contains("answer was empty")));
 
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         harness.model.set_default(Answer::text("  \n"));
         let end = harness.run(&[]).await;
         assert_eq!(end.failure(), "the model gave no answer");
@@ -78,8 +79,7 @@ async fn unknown_and_denied_tools_are_errors_with_receipts() {
     for wire in WIRES {
         let mut harness = Harness::with(wire, |plan| {
             tool(plan, "write_file", None).gate = Gate::Deny;
-        })
-        .await;
+        });
         let path = harness.path("a");
         harness.model.push(Answer::tools([
             call("become_root", json!({})),
@@ -92,7 +92,7 @@ async fn unknown_and_denied_tools_are_errors_with_receipts() {
         assert!(shown[0].starts_with("Error: there is no tool \"become_root\"; you have "), "{}", shown[0]);
         assert!(shown[1].starts_with("Error: "), "{}", shown[1]);
         assert!(std::fs::metadata(path).is_err());
-        let receipts = harness.receipts();
+        let receipts = harness.receipt_lines();
         for receipt in ["become_root - Refused", "write_file - Denied"] {
             assert!(receipts.iter().any(|it| it == receipt), "{receipts:?}");
         }
@@ -102,7 +102,7 @@ async fn unknown_and_denied_tools_are_errors_with_receipts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_arguments_are_errors_that_the_model_can_correct() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let path = harness.file("a", "inside");
         for broken in [
             format!("{{\"path\": \"{path}\""),
@@ -135,7 +135,7 @@ async fn invalid_arguments_are_errors_that_the_model_can_correct() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_call_is_warned_about_then_refused_then_ends_the_run() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let path = harness.file("a", "inside");
         let answer = calling("read_file", json!({ "path": path }));
         harness.model.set_default(answer);
@@ -151,7 +151,7 @@ async fn a_repeated_call_is_warned_about_then_refused_then_ends_the_run() {
         let statuses: Vec<(bool, bool)> = shown.iter().map(status).collect();
         let (plain, warned, refused) = ((false, false), (true, false), (false, true));
         assert_eq!(statuses, [plain, plain, warned, warned, warned, refused, refused, refused, refused]);
-        let reads = harness.receipts().iter().filter(|it| *it == "Agent Done").count();
+        let reads = harness.receipt_lines().iter().filter(|it| *it == "Agent Done").count();
         assert_eq!(reads, 5);
     }
 }
@@ -159,7 +159,7 @@ async fn a_repeated_call_is_warned_about_then_refused_then_ends_the_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_round_has_no_tools() {
     for wire in WIRES {
-        let mut harness = Harness::with(wire, |plan| plan.limits.iterations = 3).await;
+        let mut harness = Harness::with(wire, |plan| plan.limits.iterations = 3);
         for name in ["a", "b"] {
             let path = harness.file(name, name);
             harness.model.push(calling("read_file", json!({ "path": path })));
@@ -179,13 +179,13 @@ async fn the_last_round_has_no_tools() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_calls_tools_in_the_last_round_has_no_answer() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let path = harness.file("a", "inside");
         let answer = Answer::text("I look.").tool(call("read_file", json!({ "path": path })));
         harness.model.set_default(answer);
         let end = harness.run(&[("MAX_TOOL_ITERATIONS", "2")]).await;
         assert_eq!(end.failure(), "exceeded maximum tool-call iterations (2); its last text was: I look.");
-        let reads = harness.receipts().iter().filter(|it| *it == "Agent Done").count();
+        let reads = harness.receipt_lines().iter().filter(|it| *it == "Agent Done").count();
         // The model is asked to answer, then once more without tools, and then the run ends.
         assert_eq!((harness.model_requests().len(), reads), (3, 1));
         if wire == WireFormat::OpenAi {
@@ -198,7 +198,7 @@ async fn a_model_that_calls_tools_in_the_last_round_has_no_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn near_the_token_limit_the_model_must_answer() {
     for wire in WIRES {
-        let mut harness = Harness::with(wire, |plan| plan.limits.model_tokens = Some(100_000)).await;
+        let mut harness = Harness::with(wire, |plan| plan.limits.model_tokens = Some(100_000));
         let look = json!({ "path": harness.path("") });
         harness.model.push(calling("list_directory", look.clone()).usage(90_000, 900));
         harness.model.push(Reply::text("In short."));
@@ -207,7 +207,7 @@ async fn near_the_token_limit_the_model_must_answer() {
         assert!(!requests.may_call());
         assert!(requests.user()[1].starts_with(LAST_ROUND));
 
-        let mut harness = Harness::with(wire, |plan| plan.limits.model_tokens = Some(100_000)).await;
+        let mut harness = Harness::with(wire, |plan| plan.limits.model_tokens = Some(100_000));
         harness.model.push(calling("list_directory", look).usage(100_000, 900));
         let end = harness.run(&[]).await;
         assert!(end.failure().contains("may use 100000 tokens"), "{}", end.failure());
@@ -222,8 +222,7 @@ async fn near_the_time_limit_the_model_must_answer() {
     for before in growing(Duration::from_secs(2)) {
         let mut harness = Harness::with(WireFormat::OpenAi, |plan| {
             plan.deadlines.run_seconds = 60 + before.as_secs();
-        })
-        .await;
+        });
         harness.view.run_seconds = 3600;
         let cluster = Executor::silent(harness.volume("cluster"));
         let command = json!({ "command": "a", "target": "cluster" });
@@ -248,7 +247,7 @@ async fn near_the_time_limit_the_model_must_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_model_is_ended_by_the_run_timeout() {
-    let mut harness = Harness::with(WireFormat::Anthropic, |plan| plan.deadlines.run_seconds = 2).await;
+    let mut harness = Harness::with(WireFormat::Anthropic, |plan| plan.deadlines.run_seconds = 2);
     harness.model.push(Reply::Silence);
     let end = harness.run(&[]).await;
     assert_eq!(end.code, Some(1), "{}", end.log);
@@ -262,7 +261,7 @@ async fn a_silent_model_is_ended_by_the_run_timeout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_task_no_request_is_sent() {
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let mut harness = Harness::new(WireFormat::OpenAi);
     harness.view.task.task = None;
     let end = harness.run(&[]).await;
     assert!(end.failure().contains("there is no task"), "{end:?}");
@@ -272,7 +271,7 @@ async fn without_a_task_no_request_is_sent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_tools_calls_have_no_effect() {
     for wire in WIRES {
-        let mut harness = Harness::with(wire, |plan| plan.tools.clear()).await;
+        let mut harness = Harness::with(wire, |plan| plan.tools.clear());
         let path = harness.file("a", "inside");
         harness.model.push(calling("read_file", json!({ "path": path })));
         harness.model.push(Reply::text("I have no tools."));

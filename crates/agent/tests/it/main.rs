@@ -5,17 +5,14 @@
 
 mod approvals;
 mod authoring;
-mod bridge;
 mod cancellation;
 mod context;
-mod fakes;
 mod harness;
 mod hostile;
 mod lockdown;
 mod loop_end;
 mod model_requests;
 mod retries;
-mod skills;
 mod streams;
 mod tools;
 mod transcript;

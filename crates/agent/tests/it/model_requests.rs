@@ -124,7 +124,10 @@ fn results(message: &Value) -> Vec<ToolResult> {
         return vec![shown(&message["tool_call_id"], &message["content"])];
     }
     let blocks = message["content"].as_array().into_iter().flatten();
-    blocks.filter(|it| it["type"] == "tool_result").map(|it| shown(&it["tool_use_id"], &it["content"])).collect()
+    blocks
+        .filter(|block| block["type"] == "tool_result")
+        .map(|block| shown(&block["tool_use_id"], &block["content"]))
+        .collect()
 }
 
 /// Plain or in blocks.

@@ -32,7 +32,7 @@ fn passing(wire: WireFormat) -> Vec<(&'static str, Reply)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn transient_errors_are_retried_and_leave_no_trace_in_the_conversation() {
     let attempt = async |wire| {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let troubles = passing(wire);
         for (index, (_, trouble)) in troubles.iter().enumerate() {
             harness.model.push(trouble.clone());
@@ -68,7 +68,7 @@ async fn permanent_errors_fail_at_once_and_others_after_the_retries() {
         ("a bad request", Reply::error(400, "Bad field"), 1, "Bad field"),
     ] {
         for wire in WIRES {
-            let mut harness = Harness::new(wire).await;
+            let mut harness = Harness::new(wire);
             harness.model.set_default(reply.clone());
             let end = harness.run(&[("LLM_MAX_RETRIES", "1")]).await;
             assert!(end.failure().contains(part), "{name}: {}", end.failure());
@@ -80,7 +80,7 @@ async fn permanent_errors_fail_at_once_and_others_after_the_retries() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_timeout_is_retried() {
     for time in growing(Duration::from_secs(1)) {
-        let mut harness = Harness::new(WireFormat::Anthropic).await;
+        let mut harness = Harness::new(WireFormat::Anthropic);
         harness.model.push(Reply::Silence);
         harness.model.push(Reply::text("I am back."));
         let limit = format!("{}s", time.as_secs());
@@ -100,7 +100,7 @@ async fn a_request_timeout_is_retried() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_that_is_too_long_shrinks_until_it_fits() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let too_long = match wire {
             WireFormat::OpenAi => {
                 ProviderError::new(400, "This model's maximum context length").code("context_length_exceeded")
@@ -132,7 +132,7 @@ async fn a_conversation_that_is_too_long_shrinks_until_it_fits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_exceeds_the_context_is_a_failure() {
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let mut harness = Harness::new(WireFormat::OpenAi);
     let too_long = ProviderError::new(400, "too long").code("context_length_exceeded");
     harness.model.set_default(too_long);
     let end = harness.run(&[]).await;

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use sympozium_api::run_plan::WireFormat;
+use sympozium_harness::executor::{Executor, result};
 use sympozium_testkit::model_server::{Answer, Gate, HttpAnswer, Reply};
 
 use crate::harness::{Harness, WIRES, call};
-use crate::skills::{Executor, result};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_without_calls_is_the_result_of_the_run() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         harness.model.push(Reply::pieces(["It is ", "the ", "data", "base ☃."]));
         let end = harness.run(&[]).await;
         assert_eq!(end.answer(), "It is the database ☃.");
@@ -21,14 +21,14 @@ async fn an_answer_without_calls_is_the_result_of_the_run() {
         assert_eq!(requests.len(), 1);
         assert_eq!(requests[0].user(), ["Why is checkout slow?"]);
         assert!(requests[0].may_call());
-        assert_eq!(harness.receipts(), ["started", "ended Done"]);
+        assert_eq!(harness.receipt_lines(), ["started", "ended Done"]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fragmented_calls_are_assembled() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let (one, two) = (harness.path("ein ☃.txt"), harness.path("zwei"));
         let first = json!({ "path": one, "content": "ä \"quoted\" \\ \u{1f600}\n" });
         let second = json!({ "path": two, "content": "2" });
@@ -47,7 +47,7 @@ async fn fragmented_calls_are_assembled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_does_not_stream_is_supported() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let path = harness.file("a", "inside");
         let arguments = json!({ "path": path });
         let (calling, answer) = match wire {
@@ -82,7 +82,7 @@ async fn a_server_that_does_not_stream_is_supported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn model_output_is_reported_while_it_streams() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let gate = Gate::new();
         let pieces = ["I have begun", " and ended."];
         harness.model.push(Reply::pieces(pieces).gated(&gate));
@@ -104,7 +104,7 @@ async fn model_output_is_reported_while_it_streams() {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_two_skills_run_concurrently_with_results_in_order() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let cluster = Executor::silent(harness.volume("cluster"));
         let tickets = Executor::silent(harness.volume("tickets"));
         let to = |pack: &str| call("execute_command", json!({ "command": "a", "target": pack }));
@@ -123,7 +123,7 @@ async fn calls_of_two_skills_run_concurrently_with_results_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dependent_calls_run_in_order() {
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let mut harness = Harness::new(WireFormat::OpenAi);
     let path = harness.file("a", "before");
     let read = || call("read_file", json!({ "path": path }));
     let write = call("write_file", json!({ "path": path, "content": "after" }));

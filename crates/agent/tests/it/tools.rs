@@ -4,15 +4,17 @@ use std::fs;
 
 use serde_json::{Value, json};
 use sympozium_api::run_plan::{Gate, WireFormat};
+use sympozium_harness::executor::{Executor, result};
+use sympozium_harness::plan::tool;
+use sympozium_harness::{RecordingScheduler, Response, WebServer};
 use sympozium_testkit::model_server::{Answer, Reply};
 
-use crate::harness::{Harness, WEB_HOST, WIRES, call, calling, tool};
-use crate::skills::{Executor, result};
+use crate::harness::{Harness, WEB_HOST, WIRES, call, calling, permissive_plan};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn native_tools_run_with_a_permit_each() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let notes = harness.file("notes.txt", "one\ntwo\nthree\n");
         let made = harness.path("below/made.txt");
         let turns = [
@@ -37,14 +39,14 @@ async fn native_tools_run_with_a_permit_each() {
         assert_eq!(fs::read_to_string(made).expect("a file"), "goodbye");
         let expected: Vec<String> =
             turns.iter().flat_map(|(tool, _)| [format!("{tool} - Allowed"), "Agent Done".to_owned()]).collect();
-        let receipts = harness.receipts();
+        let receipts = harness.receipt_lines();
         assert_eq!(receipts[1..receipts.len() - 1], expected);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_outside_of_the_agents_directories_is_an_error_for_the_model() {
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let mut harness = Harness::new(WireFormat::OpenAi);
     fs::write(harness.at("secret"), "a secret").expect("a file");
     std::os::unix::fs::symlink(harness.at("secret"), harness.path("link")).expect("a link");
     let paths = [
@@ -77,8 +79,7 @@ async fn a_file_outside_of_the_agents_directories_is_an_error_for_the_model() {
 async fn a_command_goes_to_its_target_or_the_only_skill() {
     let mut harness = Harness::with(WireFormat::OpenAi, |plan| {
         tool(plan, "execute_command", Some("tickets")).gate = Gate::Deny;
-    })
-    .await;
+    });
     let cluster = Executor::echo(harness.volume("cluster"));
     for arguments in [
         json!({ "command": "kubectl get pods", "target": "cluster" }),
@@ -99,7 +100,7 @@ async fn a_command_goes_to_its_target_or_the_only_skill() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_or_timed_out_command_has_its_output() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let _cluster = Executor::on(harness.volume("cluster"), |request| {
             Some(match request["command"].as_str() {
                 Some("slow") => {
@@ -119,7 +120,7 @@ async fn a_failed_or_timed_out_command_has_its_output() {
             harness.last().result_texts(),
             ["half\nSTDERR: no such pod\n(exit code: 3)", "began\n(command timed out)\n(exit code: 124)",]
         );
-        let receipts = harness.receipts();
+        let receipts = harness.receipt_lines();
         assert!(receipts.contains(&"Skill Exited { code: 3 }".to_owned()), "{receipts:?}");
         assert!(receipts.contains(&"Skill TimedOut".to_owned()), "{receipts:?}");
     }
@@ -127,7 +128,7 @@ async fn a_failed_or_timed_out_command_has_its_output() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_skill_that_never_answers_is_an_error_and_the_run_goes_on() {
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let mut harness = Harness::new(WireFormat::OpenAi);
     let _cluster = Executor::silent(harness.volume("cluster"));
     let arguments = json!({ "command": "a", "target": "cluster", "timeout": 1 });
     harness.model.push(calling("execute_command", arguments));
@@ -139,7 +140,7 @@ async fn a_skill_that_never_answers_is_an_error_and_the_run_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_of_a_pack_runs_its_program_in_the_packs_sidecar() {
-    let mut harness = Harness::new(WireFormat::Anthropic).await;
+    let mut harness = Harness::new(WireFormat::Anthropic);
     let cluster = Executor::on(harness.volume("cluster"), |_| Some(result(0, "db-0")));
     harness.model.push(calling("list_unhealthy_pods", json!({})));
     harness.run(&[]).await.answer();
@@ -147,17 +148,19 @@ async fn a_tool_of_a_pack_runs_its_program_in_the_packs_sidecar() {
     let program = "/skills/cluster/look/scripts/unhealthy.sh";
     assert_eq!(cluster.requests()[0]["argv"], json!([program]));
     assert_eq!(
-        harness.receipts(),
+        harness.receipt_lines(),
         ["started", "list_unhealthy_pods cluster Allowed", "Skill Exited { code: 0 }", "ended Done",]
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_is_fetched_through_the_gateway_and_rendered() {
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let mut harness = Harness::new(WireFormat::OpenAi);
     let html = "<html><head><style>p { color: red }</style><script>steal()</script></head>\
                 <body><h1>Prices</h1><p>Tea is <b>2 &euro;</b>.</p></body></html>";
-    harness.internet.page(WEB_HOST, "text/html; charset=utf-8", html).await;
+    let server =
+        WebServer::plain(move |_| Response::with(200, "content-type: text/html; charset=utf-8\r\n", html)).await;
+    harness.internet.host(WEB_HOST, 80, &server);
     for url in [format!("http://{WEB_HOST}/prices"), "http://elsewhere.test/".to_owned()] {
         harness.model.push(calling("fetch_url", json!({ "url": url })));
     }
@@ -174,12 +177,12 @@ async fn a_page_is_fetched_through_the_gateway_and_rendered() {
 #[tokio::test(flavor = "multi_thread")]
 async fn scheduler_tools_return_the_result_of_the_gateway() {
     for wire in WIRES {
-        let mut harness = Harness::with(wire, |plan| {
-            plan.subagents.levels = 1;
-            plan.subagents.children = 2;
-            plan.subagents.concurrent = 2;
-        })
-        .await;
+        let mut plan = permissive_plan(wire);
+        plan.subagents.levels = 1;
+        plan.subagents.children = 2;
+        plan.subagents.concurrent = 2;
+        let scheduler = RecordingScheduler::default();
+        let mut harness = Harness::of(plan, scheduler.clone());
         let message = json!({ "channel": "discord", "text": "hello" });
         let schedule = json!({ "name": "daily", "action": "create", "schedule": "0 9 * * *", "task": "look" });
         let below = json!({ "tasks": [{ "id": "a", "task": "look" }] });
@@ -198,7 +201,7 @@ async fn scheduler_tools_return_the_result_of_the_gateway() {
         assert!(shown[1].contains("slack is not connected"), "{}", shown[1]);
         assert_eq!(shown[2], "scheduled for later");
         assert!(shown[3].contains("forty-two"), "{}", shown[3]);
-        let received = harness.scheduler.requests();
+        let received = scheduler.requests();
         assert_eq!(received[..2], [message, schedule]);
         assert_eq!(received.len(), 3);
     }
@@ -208,8 +211,7 @@ async fn scheduler_tools_return_the_result_of_the_gateway() {
 async fn a_call_beyond_the_concurrency_limit_is_retried() {
     let mut harness = Harness::with(WireFormat::OpenAi, |plan| {
         tool(plan, "read_file", None).limits.concurrent = 1;
-    })
-    .await;
+    });
     let paths: Vec<String> =
         (0..4).map(|index| harness.file(&format!("file-{index}"), format!("content {index}"))).collect();
     let reads = paths.iter().map(|path| call("read_file", json!({ "path": path })));

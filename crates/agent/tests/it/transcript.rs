@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 use sympozium_api::run_plan::WireFormat;
+use sympozium_harness::KEY;
+use sympozium_harness::executor::{Executor, result};
 use sympozium_testkit::model_server::{Answer, Reply};
 
-use crate::harness::{Harness, KEY, WIRES, call, calling};
+use crate::harness::{Harness, WIRES, call, calling};
 
 fn kinds(lines: &[Value]) -> Vec<&str> {
     let kind = |line: &'_ Value| line["kind"].as_str().map(str::len);
@@ -15,7 +17,7 @@ fn kinds(lines: &[Value]) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_transcript_has_everything_in_order() {
     for wire in WIRES {
-        let mut harness = Harness::new(wire).await;
+        let mut harness = Harness::new(wire);
         let path = harness.file("a", "inside\n");
         let read = call("read_file", json!({ "path": path })).id("one");
         let bad = call("become_root", json!({})).id("two");
@@ -49,7 +51,7 @@ async fn the_transcript_has_everything_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_texts_are_cut_in_the_transcript_only() {
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let mut harness = Harness::new(WireFormat::OpenAi);
     // Twice as long in JSON.
     let long = "\"ä".repeat(80_000);
     harness.model.push(calling("read_file", json!({ "path": harness.file("a", "x".repeat(400_000)) })));
@@ -67,7 +69,7 @@ async fn long_texts_are_cut_in_the_transcript_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_transcript_does_not_stop_the_run() {
-    let mut harness = Harness::with(WireFormat::Anthropic, |plan| plan.limits.transcript_bytes = 20_000).await;
+    let mut harness = Harness::with(WireFormat::Anthropic, |plan| plan.limits.transcript_bytes = 20_000);
     for index in 0..20 {
         let path = harness.file(&format!("file-{index}"), "x".repeat(3000));
         harness.model.push(calling("read_file", json!({ "path": path })));
@@ -82,8 +84,8 @@ async fn a_full_transcript_does_not_stop_the_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_is_reported() {
-    let mut harness = Harness::new(WireFormat::OpenAi).await;
-    let cluster = crate::skills::Executor::silent(harness.volume("cluster"));
+    let mut harness = Harness::new(WireFormat::OpenAi);
+    let cluster = Executor::silent(harness.volume("cluster"));
     let command = json!({ "command": "kubectl\nget   pods", "target": "cluster" });
     harness.model.push(calling("execute_command", command));
     harness.start(&[]);
@@ -95,6 +97,6 @@ async fn progress_is_reported() {
             report.and_then(|it| it.progress).as_deref() == Some("execute_command kubectl get pods")
         })
         .await;
-    cluster.answer(0, &crate::skills::result(0, "none"));
+    cluster.answer(0, &result(0, "none"));
     harness.wait_for_end().await.answer();
 }

@@ -11,9 +11,6 @@
     reason = "a measurement that cannot be made must stop, and its table is its output"
 )]
 
-#[path = "../../tests/it/run/agent.rs"]
-#[expect(dead_code, reason = "the tests' agent can say more than a bench does")]
-mod agent;
 mod harness;
 mod model;
 mod numbers;
@@ -21,10 +18,12 @@ mod numbers;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use sympozium_harness::plan::MODEL;
 use sympozium_ipc::door::ToolAnswer;
 use sympozium_testkit::bench::raw::spawn;
 use sympozium_testkit::bench::{Samples, Suite, Target};
 use sympozium_testkit::model_server::{ModelServer, Settings};
+use sympozium_testkit::processes::{context_switches, mebibytes, memory};
 use tokio::runtime::Runtime;
 
 use harness::{BenchHarness, SHELL_PACK};
@@ -82,8 +81,8 @@ fn model_requests(suite: &mut Suite, runtime: &Runtime) {
 }
 
 fn measure_model(server: &ModelServer, runtime: &Runtime, name: &str) -> Measured {
-    let world = BenchHarness::start(server);
-    let measured = runtime.block_on(model::measure(&world, server));
+    let harness = BenchHarness::start(server);
+    let measured = runtime.block_on(model::measure(&harness, server));
     println!("{name}, request: {}", measured.requests);
     println!("{name}, chunk: {}", measured.chunks);
     measured
@@ -92,14 +91,14 @@ fn measure_model(server: &ModelServer, runtime: &Runtime, name: &str) -> Measure
 /// A call of the shell tool, from the agent's word to its answer, and the raw spawn of the line that it runs.
 fn commands(suite: &mut Suite, runtime: &Runtime) {
     let server = ModelServer::start().expect("a model");
-    let mut world = BenchHarness::start(&server);
-    world.start_executor();
-    let agent = runtime.block_on(world.agent());
+    let mut harness = BenchHarness::start(&server);
+    harness.start_executor();
+    let agent = runtime.block_on(harness.agent());
     let call = || {
         let started = Instant::now();
         let answer = runtime.block_on(agent.execute(SHELL_PACK, LINE));
         let took = started.elapsed();
-        assert_eq!(answer.expect("an answer"), said_hi());
+        assert_eq!(answer.expect("an answer"), hi());
         took
     };
     let raw = || {
@@ -123,7 +122,7 @@ fn commands(suite: &mut Suite, runtime: &Runtime) {
     );
 }
 
-fn said_hi() -> ToolAnswer {
+fn hi() -> ToolAnswer {
     ToolAnswer::Command {
         exit_code: 0,
         stdout: "hi\n".into(),
@@ -133,26 +132,31 @@ fn said_hi() -> ToolAnswer {
     }
 }
 
-/// A bridge with its agent, of whom nothing is heard.
+/// A bridge with an agent that sends nothing.
 fn idle(suite: &mut Suite, runtime: &Runtime) {
     let server = ModelServer::start().expect("a model");
-    let world = BenchHarness::start(&server);
-    let agent = runtime.block_on(world.agent());
+    let harness = BenchHarness::start(&server);
+    let agent = runtime.block_on(harness.agent());
     std::thread::sleep(REST);
-    let before = world.bridge.switches();
+    let before = context_switches(harness.bridge.pid());
     std::thread::sleep(IDLE);
-    let switches = world.bridge.switches() - before;
-    let memory = world.bridge.memory();
+    let switches = context_switches(harness.bridge.pid()) - before;
+    let memory = memory(harness.bridge.pid()).expect("a process");
     println!("idle bridge: {memory}");
     drop(agent);
-    suite.row("idle after start, resident memory of the bridge", memory.resident, "MiB", Target::AtMost(8.0));
+    suite.row(
+        "idle after start, resident memory of the bridge",
+        mebibytes(memory.resident),
+        "MiB",
+        Target::AtMost(8.0),
+    );
     suite.row("idle after start for 10 s, wake-ups of the bridge", switches as f64, "wake-ups", Target::AtMost(0.0));
 }
 
 /// What the agent sends to the model: about 4 KB, as JSON.
 fn question(streamed: bool) -> Vec<u8> {
     let mut question = json!({
-        "model": harness::MODEL,
+        "model": MODEL,
         "messages": [{ "role": "user", "content": "a".repeat(4000) }],
     });
     if streamed {

@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use sympozium_harness::Agent;
 use sympozium_ipc::door::path;
 use sympozium_testkit::bench::Samples;
 use sympozium_testkit::model_server::{Gate, ModelServer, Reply};
@@ -19,7 +20,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::agent::Agent;
 use crate::harness::BenchHarness;
 use crate::numbers::Compared;
 use crate::{MODEL_HOST, question};
@@ -49,9 +49,9 @@ enum Way {
 }
 
 /// Measures all ways to a model.
-pub async fn measure(world: &BenchHarness, server: &ModelServer) -> Measured {
-    let mut through = Way::Bridge(world.agent().await);
-    let mut tunnel = Way::http(world.tunnel().await, server).await;
+pub async fn measure(harness: &BenchHarness, server: &ModelServer) -> Measured {
+    let mut through = Way::Bridge(harness.agent().await);
+    let mut tunnel = Way::http(harness.tunnel().await, server).await;
     let connected = TcpStream::connect(server.address()).await;
     let connected = connected.expect("the model listens");
     connected.set_nodelay(true).expect("a TCP connection");

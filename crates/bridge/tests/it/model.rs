@@ -9,8 +9,9 @@ use sympozium_bridge::model::{ExchangeStats, ModelUsage};
 use sympozium_ipc::door::RefusalCode;
 use sympozium_testkit::model_server::{Answer, Format, Gate, Reply, Settings, ToolCall};
 
-use crate::model_harness::{HOST, KEY, ModelWorld, Setting, request};
-use crate::support::{TIMEOUT, Transport};
+use crate::model_harness::{HOST, KEY, ModelHarness, Setting, request};
+use crate::support::Transport;
+use sympozium_harness::TIMEOUT;
 
 const THREADS: &str = "the server has a thread of its own";
 
@@ -35,18 +36,18 @@ async fn both_formats_pass_whole_and_streamed() {
         (Setting::anthropic(), true),
     ] {
         let wire = setting.wire;
-        let world = setting.start().await;
+        let harness = setting.start().await;
         let call = ToolCall::new("read_file", &json!({ "path": "/workspace/a" }));
-        world.server.push(Answer::pieces(["Let me ", "look."]).tool(call).usage(120, 34));
+        harness.server.push(Answer::pieces(["Let me ", "look."]).tool(call).usage(120, 34));
         let body = request(streamed);
-        let (answer, told) = world.ask(&body).await;
+        let (answer, told) = harness.ask(&body).await;
         let answer = answer.expect(THREADS);
         assert_eq!((answer.status, answer.end), (200, Ok(())));
-        let recorded = &world.server.requests()[0];
+        let recorded = &harness.server.requests()[0];
         let sent = recorded.body.len() as u64;
         assert_eq!(told, spent(sent, &answer.body), "{wire} {streamed}");
         let usage = ModelUsage { requests: 1, input_tokens: 120, output_tokens: 34, estimated: false };
-        assert_eq!(world.model.usage(), usage);
+        assert_eq!(harness.model.usage(), usage);
         let mut expected = body;
         if streamed && wire == "openAi" {
             expected["stream_options"] = json!({ "include_usage": true });
@@ -66,8 +67,8 @@ async fn both_formats_pass_whole_and_streamed() {
 }
 
 /// The headers of the only request, but for those that say how long it is.
-fn headers(world: &ModelWorld) -> Vec<String> {
-    let recorded = &world.server.requests()[0];
+fn headers(harness: &ModelHarness) -> Vec<String> {
+    let recorded = &harness.server.requests()[0];
     let headers = recorded.headers.iter();
     let mut headers: Vec<String> = headers.map(|(name, value)| format!("{name}: {value}")).collect();
     headers.sort();
@@ -106,11 +107,11 @@ async fn headers_are_ours_and_the_key_is_where_the_provider_wants_it() {
         setting.server = setting.server.key(KEY);
         let query = setting.path.split_once('?').map(|(_, query)| query);
         let path = setting.path.split('?').next();
-        let world = setting.start().await;
-        let (answer, _) = world.ask(&body).await;
+        let harness = setting.start().await;
+        let (answer, _) = harness.ask(&body).await;
         assert_eq!(answer.expect("an answer").status, 200);
-        assert_eq!(headers(&world), expected);
-        let recorded = &world.server.requests()[0];
+        assert_eq!(headers(&harness), expected);
+        let recorded = &harness.server.requests()[0];
         assert_eq!((Some(recorded.path.as_str()), recorded.query.as_deref()), (path, query));
     }
     // Headers of the plan and of a Secret, and no key.
@@ -118,13 +119,13 @@ async fn headers_are_ours_and_the_key_is_where_the_provider_wants_it() {
     setting.key = None;
     setting.headers = vec![("X-Title", "a run"), ("User-Agent", "mine")];
     setting.secret_headers = vec![("x-portal", "Portal very-secret-word"), ("authorization", "Basic abc")];
-    let world = setting.start().await;
-    let (answer, _) = world.ask(&body).await;
+    let harness = setting.start().await;
+    let (answer, _) = harness.ask(&body).await;
     assert_eq!(answer.expect("an answer").status, 200);
     let mut expected =
         usual(&["authorization: Basic abc", "user-agent: mine", "x-portal: Portal very-secret-word", "x-title: a run"]);
     expected.retain(|it| it != agent);
-    assert_eq!(headers(&world), expected);
+    assert_eq!(headers(&harness), expected);
 }
 
 #[tokio::test]
@@ -145,15 +146,15 @@ async fn a_server_that_says_everything_back_does_not_give_the_key_away() {
     for streamed in [false, true] {
         let mut setting = Setting::open_ai();
         setting.secret_headers = vec![("x-portal", "Portal very-secret-word")];
-        let world = setting.start().await;
-        world.server.push(Reply::Echo);
-        let (answer, told) = world.ask(&request(streamed)).await;
+        let harness = setting.start().await;
+        harness.server.push(Reply::Echo);
+        let (answer, told) = harness.ask(&request(streamed)).await;
         let answer = answer.expect("an answer");
-        assert!(world.server.requests()[0].header("authorization").is_some_and(|it| it.contains(KEY)));
+        assert!(harness.server.requests()[0].header("authorization").is_some_and(|it| it.contains(KEY)));
         assert!(answer.body.contains("authorization: Bearer ************************"), "{}", answer.body);
         assert!(answer.body.contains("x-portal: ***********************"), "{}", answer.body);
         for secret in [KEY, "very-secret-word"] {
-            let seen = format!("{answer:?} {told:?} {:?}", world.world.outcomes());
+            let seen = format!("{answer:?} {told:?} {:?}", harness.gateway.outcomes());
             assert!(!seen.contains(secret), "{seen}");
         }
     }
@@ -161,14 +162,14 @@ async fn a_server_that_says_everything_back_does_not_give_the_key_away() {
 
 #[tokio::test]
 async fn a_key_in_pieces_and_in_headers_does_not_pass_either() {
-    let world = Setting::open_ai().start().await;
+    let harness = Setting::open_ai().start().await;
     let pieces = ["data: sk-test-01", "23456789a", "bcdef and sk-test-", "\n\n"];
     let mut reply = sympozium_testkit::model_server::HttpAnswer::events(pieces);
     reply.headers.push(("x-request-id".to_owned(), format!("id {KEY}")));
     reply.headers.push(("request-id".to_owned(), "r-1".to_owned()));
     reply.headers.push(("set-cookie".to_owned(), "c=1".to_owned()));
-    world.server.push(reply);
-    let (answer, _) = world.ask(&request(true)).await;
+    harness.server.push(reply);
+    let (answer, _) = harness.ask(&request(true)).await;
     let answer = answer.expect("an answer");
     assert_eq!(answer.body, "data: ************************ and sk-test-\n\n");
     let names: Vec<&str> = answer.headers.keys().map(|it| it.as_str()).collect();
@@ -178,10 +179,10 @@ async fn a_key_in_pieces_and_in_headers_does_not_pass_either() {
 #[tokio::test]
 async fn each_piece_is_seen_before_the_next_is_sent() {
     for setting in [Setting::open_ai(), Setting::anthropic()] {
-        let world = setting.start().await;
+        let harness = setting.start().await;
         let gate = Gate::new();
-        world.server.push(Reply::pieces(["one", "two", "three"]).gated(&gate));
-        let (answer, ended) = world.begin(&request(true)).await;
+        harness.server.push(Reply::pieces(["one", "two", "three"]).gated(&gate));
+        let (answer, ended) = harness.begin(&request(true)).await;
         let mut body = answer.expect("an answer").into_body();
         let mut seen = String::new();
         for piece in ["one", "two", "three"] {
@@ -204,18 +205,18 @@ async fn each_piece_is_seen_before_the_next_is_sent() {
 
 #[tokio::test]
 async fn a_connection_is_used_again_as_long_as_it_works() {
-    let world = Setting::open_ai().start().await;
+    let harness = Setting::open_ai().start().await;
     for streamed in [false, true, false] {
-        let (answer, _) = world.ask(&request(streamed)).await;
+        let (answer, _) = harness.ask(&request(streamed)).await;
         assert_eq!(answer.expect("an answer").status, 200);
     }
     // This one closes the connection after its answer.
-    world.server.push(Reply::raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"));
-    let (answer, told) = world.ask(&request(false)).await;
+    harness.server.push(Reply::raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"));
+    let (answer, told) = harness.ask(&request(false)).await;
     assert_eq!(answer.expect("an answer").body, "{}");
     assert!(told.estimated, "it did not say what it cost");
     // Until that is known here: a request that meets the end on its way is not sent twice, but an error.
-    let ended = || world.world.outcomes().iter().any(|it| it.contains("ended"));
+    let ended = || harness.gateway.outcomes().iter().any(|it| it.contains("ended"));
     let closed = async {
         while !ended() {
             tokio::task::yield_now().await;
@@ -227,29 +228,29 @@ async fn a_connection_is_used_again_as_long_as_it_works() {
     };
     let closed = tokio::time::timeout(TIMEOUT, closed).await;
     closed.expect("the connection ends");
-    let (answer, _) = world.ask(&request(false)).await;
+    let (answer, _) = harness.ask(&request(false)).await;
     assert_eq!(answer.expect("an answer").status, 200);
     let connections: Vec<(u64, u64)> =
-        world.server.requests().iter().map(|it| (it.connection, it.earlier_on_connection)).collect();
+        harness.server.requests().iter().map(|it| (it.connection, it.earlier_on_connection)).collect();
     assert_eq!(connections, [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]);
-    assert_eq!(world.world.outcomes().iter().filter(|it| it.contains("allowed")).count(), 2);
+    assert_eq!(harness.gateway.outcomes().iter().filter(|it| it.contains("allowed")).count(), 2);
 }
 
 #[tokio::test]
 async fn requests_at_a_time_have_connections_of_their_own() {
-    let world = Setting::open_ai().start().await;
+    let harness = Setting::open_ai().start().await;
     let gate = Gate::new();
     for _ in 0..2 {
-        world.server.push(Reply::text("x").gated(&gate));
+        harness.server.push(Reply::text("x").gated(&gate));
     }
-    let (first, _) = world.begin(&request(true)).await;
-    let (second, _) = world.begin(&request(true)).await;
+    let (first, _) = harness.begin(&request(true)).await;
+    let (second, _) = harness.begin(&request(true)).await;
     gate.open();
     for answer in [first, second] {
         let answer = crate::model_harness::read(answer.expect("an answer")).await;
         assert_eq!(answer.end, Ok(()));
     }
-    let connections: Vec<u64> = world.server.requests().iter().map(|it| it.connection).collect();
+    let connections: Vec<u64> = harness.server.requests().iter().map(|it| it.connection).collect();
     assert_eq!(connections, [1, 2]);
 }
 
@@ -265,14 +266,14 @@ async fn tls_ends_in_the_bridge_and_knows_the_server() {
     for transport in [Transport::Unix, Transport::Tls] {
         let mut setting = encrypted();
         setting.transport = transport;
-        let world = setting.start().await;
+        let harness = setting.start().await;
         for _ in 0..2 {
-            let (answer, told) = world.ask(&request(true)).await;
+            let (answer, told) = harness.ask(&request(true)).await;
             assert_eq!(answer.expect("an answer").status, 200);
             assert_eq!((told.error, told.estimated), (None, false));
         }
-        assert_eq!(world.server.requests()[0].header("host"), Some(HOST));
-        assert_eq!(world.server.requests()[1].connection, 1);
+        assert_eq!(harness.server.requests()[0].header("host"), Some(HOST));
+        assert_eq!(harness.server.requests()[1].connection, 1);
     }
 
     // A certificate for another name, and one of an untrusted authority.
@@ -284,12 +285,12 @@ async fn tls_ends_in_the_bridge_and_knows_the_server() {
     named.host = "other.test";
     named.reach = "other.test 443";
     for setting in [other, plain, named] {
-        let world = setting.start().await;
-        let (message, told) = world.fails(&request(false)).await;
+        let harness = setting.start().await;
+        let (message, told) = harness.fails(&request(false)).await;
         let begin = "cannot be reached: no TLS could be agreed on with the server";
         assert!(message.contains(begin), "{message}");
         assert_eq!((told.sent_bytes, told.input_tokens), (0, None));
-        assert_eq!(world.server.request_count(), 0);
+        assert_eq!(harness.server.request_count(), 0);
     }
 }
 
@@ -297,25 +298,25 @@ async fn tls_ends_in_the_bridge_and_knows_the_server() {
 async fn a_refusal_of_the_gateway_is_reported_with_its_reason() {
     let mut setting = Setting::open_ai();
     setting.reach = "somewhere.test 8080";
-    let world = setting.start().await;
-    let (message, told) = world.fails(&request(false)).await;
+    let harness = setting.start().await;
+    let (message, told) = harness.fails(&request(false)).await;
     assert!(message.starts_with("the gateway refuses `model.test:8080`: "), "{message}");
-    assert!(!message.contains(&*world.world.credential("model").password), "{message}");
+    assert!(!message.contains(&*harness.gateway.credential("model").password), "{message}");
     assert_eq!((told.sent_bytes, told.received_bytes, told.input_tokens), (0, 0, None));
-    assert_eq!(world.server.request_count(), 0);
+    assert_eq!(harness.server.request_count(), 0);
 
-    let world = Setting::open_ai().start().await;
-    world.world.kill_gateway();
-    let (message, _) = world.fails(&request(false)).await;
+    let harness = Setting::open_ai().start().await;
+    harness.gateway.kill_gateway();
+    let (message, _) = harness.fails(&request(false)).await;
     assert!(message.starts_with("the model at `model.test:8080` cannot be reached: "), "{message}");
 }
 
 #[tokio::test]
 async fn what_is_refused_here_never_goes_out() {
-    let world = Setting::open_ai().start().await;
+    let harness = Setting::open_ai().start().await;
     let mut body = request(false);
     body["web_search_options"] = json!({});
-    let (answer, told) = world.ask(&body).await;
+    let (answer, told) = harness.ask(&body).await;
     let refusal = answer.expect_err("it is refused");
     assert_eq!(refusal.code, RefusalCode::Request);
     assert!(refusal.message.contains("`web_search_options`"), "{}", refusal.message);
@@ -329,15 +330,15 @@ async fn what_is_refused_here_never_goes_out() {
         error: Some(refusal.message),
     };
     assert_eq!(told, expected);
-    assert_eq!(world.model.usage(), ModelUsage::default());
-    assert_eq!(world.world.outcomes(), Vec::<String>::new());
+    assert_eq!(harness.model.usage(), ModelUsage::default());
+    assert_eq!(harness.gateway.outcomes(), Vec::<String>::new());
 }
 
 /// As the door does it: each request in a task of its own.
 #[tokio::test]
 async fn asking_can_be_given_to_a_task() {
-    let world = Setting::open_ai().start().await;
-    let model = Arc::clone(&world.model);
+    let harness = Setting::open_ai().start().await;
+    let model = Arc::clone(&harness.model);
     let task = tokio::spawn(async move {
         let asking = model.ask(Bytes::from(request(true).to_string()), |_| {});
         let body = asking.await.expect("an answer").into_body();

@@ -8,19 +8,19 @@ use sympozium_testkit::model_server::{
 };
 
 use crate::model_harness::{KEY, Setting, request, text_length};
-use crate::support::TIMEOUT;
+use sympozium_harness::TIMEOUT;
 
 #[tokio::test]
 async fn errors_of_the_provider_are_answers_and_cost_nothing() {
-    let world = Setting::open_ai().start().await;
+    let harness = Setting::open_ai().start().await;
     let error = ProviderError::new(429, "Rate limit reached").retry_after("7");
-    world.server.push(error);
-    let (answer, told) = world.ask(&request(true)).await;
+    harness.server.push(error);
+    let (answer, told) = harness.ask(&request(true)).await;
     let answer = answer.expect("an answer");
     assert_eq!(answer.status, 429);
     assert_eq!(answer.headers["retry-after"], "7");
     assert!(answer.body.contains("Rate limit reached"), "{}", answer.body);
-    let sent = world.server.requests()[0].body.len() as u64;
+    let sent = harness.server.requests()[0].body.len() as u64;
     let expected = ExchangeStats {
         status: Some(429),
         sent_bytes: sent,
@@ -32,12 +32,12 @@ async fn errors_of_the_provider_are_answers_and_cost_nothing() {
     };
     assert_eq!(told, expected);
     let usage = ModelUsage { requests: 1, ..ModelUsage::default() };
-    assert_eq!(world.model.usage(), usage);
+    assert_eq!(harness.model.usage(), usage);
 
     let mut setting = Setting::anthropic();
     setting.server = Settings::new().key("another key");
-    let world = setting.start().await;
-    let (answer, told) = world.ask(&request(false)).await;
+    let harness = setting.start().await;
+    let (answer, told) = harness.ask(&request(false)).await;
     let answer = answer.expect("an answer");
     assert_eq!((answer.status, told.status, told.error), (401, Some(401), None));
     assert!(answer.body.contains("authentication_error"), "{}", answer.body);
@@ -45,70 +45,70 @@ async fn errors_of_the_provider_are_answers_and_cost_nothing() {
 
 #[tokio::test]
 async fn a_truncated_answer_is_marked_and_counted_by_its_text() {
-    let world = Setting::open_ai().start().await;
-    world.server.push(Reply::pieces(["one", "two", "three"]).cut(Cut::AfterPieces(2)));
-    let (answer, told) = world.ask(&request(true)).await;
+    let harness = Setting::open_ai().start().await;
+    harness.server.push(Reply::pieces(["one", "two", "three"]).cut(Cut::AfterPieces(2)));
+    let (answer, told) = harness.ask(&request(true)).await;
     let answer = answer.expect("an answer");
     assert!(answer.body.contains("two") && !answer.body.contains("three"), "{}", answer.body);
     assert_eq!(answer.end, Err(AnswerError::ConnectionLost));
-    let sent = world.server.requests()[0].body.len() as u64;
+    let sent = harness.server.requests()[0].body.len() as u64;
     let received = answer.body.len() as u64;
     let expected = ExchangeStats {
         status: Some(200),
         sent_bytes: sent,
         received_bytes: received,
-        input_tokens: Some(text_length(&world.server.requests()[0].json()).div_ceil(4)),
+        input_tokens: Some(text_length(&harness.server.requests()[0].json()).div_ceil(4)),
         output_tokens: Some(("onetwo".len() as u64).div_ceil(4)),
         estimated: true,
         error: Some("the connection to the model broke".to_owned()),
     };
     assert_eq!(told, expected);
     // The connection is not used again.
-    let (answer, _) = world.ask(&request(true)).await;
+    let (answer, _) = harness.ask(&request(true)).await;
     assert_eq!(answer.expect("an answer").end, Ok(()));
-    assert_eq!(world.server.requests()[1].connection, 2);
+    assert_eq!(harness.server.requests()[1].connection, 2);
 }
 
 #[tokio::test]
 async fn a_request_is_never_sent_twice() {
-    let world = Setting::open_ai().start().await;
-    let (answer, _) = world.ask(&request(false)).await;
+    let harness = Setting::open_ai().start().await;
+    let (answer, _) = harness.ask(&request(false)).await;
     assert_eq!(answer.expect("an answer").status, 200);
     for first in [Reply::text("x").cut(Cut::AfterBytes(0)), Reply::raw("")] {
-        let before = world.server.request_count();
-        world.server.push(first);
-        let (message, told) = world.fails(&request(false)).await;
+        let before = harness.server.request_count();
+        harness.server.push(first);
+        let (message, told) = harness.fails(&request(false)).await;
         assert!(message.starts_with("the model at `model.test:8080` gave no answer: "), "{message}");
         // It may have been read, so it is counted.
         assert_eq!((told.status, told.estimated), (None, true));
         let sent = usize::try_from(before).expect("a count");
-        let text = text_length(&world.server.requests()[sent].json());
+        let text = text_length(&harness.server.requests()[sent].json());
         assert_eq!(told.input_tokens, Some(text.div_ceil(4)));
-        assert_eq!(world.server.request_count(), before + 1);
+        assert_eq!(harness.server.request_count(), before + 1);
     }
 }
 
 #[tokio::test]
 async fn a_flood_is_broken_off_at_its_bound() {
     for streamed in [false, true] {
-        let world = Setting::open_ai().limit("modelAnswerBytes", 100_000).start().await;
-        world.server.push(Reply::Huge { bytes: 1 << 40 });
-        let (answer, told) = world.ask(&request(streamed)).await;
+        let harness = Setting::open_ai().limit("modelAnswerBytes", 100_000).start().await;
+        harness.server.push(Reply::Huge { bytes: 1 << 40 });
+        let (answer, told) = harness.ask(&request(streamed)).await;
         let answer = answer.expect("an answer");
         assert_eq!(answer.end, Err(AnswerError::TooLarge(100_000)));
         assert!(answer.body.len() <= 100_000 && answer.body.len() > 10_000, "{}", answer.body.len());
         assert_eq!(told.received_bytes, answer.body.len() as u64);
         assert_eq!(told.error.as_deref(), Some("the model's answer has more than 100000 bytes"));
         assert!(told.estimated);
-        gone(&world.server).await;
+        gone(&harness.server).await;
     }
     // Exactly as much as is allowed passes.
-    let world = Setting::open_ai().start().await;
-    let (answer, _) = world.ask(&request(false)).await;
+    let harness = Setting::open_ai().start().await;
+    let (answer, _) = harness.ask(&request(false)).await;
     let bytes = answer.expect("an answer").body.len() as u64;
     for (most, end) in [(bytes, Ok(())), (bytes - 1, Err(AnswerError::TooLarge(bytes - 1)))] {
-        let world = Setting::open_ai().limit("modelAnswerBytes", most).start().await;
-        let (answer, _) = world.ask(&request(false)).await;
+        let harness = Setting::open_ai().limit("modelAnswerBytes", most).start().await;
+        let (answer, _) = harness.ask(&request(false)).await;
         assert_eq!(answer.expect("an answer").end, end);
     }
 }
@@ -126,15 +126,15 @@ async fn gone(server: &ModelServer) {
 #[tokio::test]
 async fn what_the_agent_drops_ends_at_the_provider_too() {
     // While it waits for the answer, and in the middle of it.
-    let world = Setting::open_ai().start().await;
-    world.server.push(Reply::Silence);
+    let harness = Setting::open_ai().start().await;
+    harness.server.push(Reply::Silence);
     let (sender, ended) = std::sync::mpsc::channel();
     let body = request(true).to_string().into();
-    let asking = world.model.ask(body, move |spent| {
+    let asking = harness.model.ask(body, move |spent| {
         let _ = sender.send(spent);
     });
     let arrived = async {
-        while world.server.request_count() == 0 {
+        while harness.server.request_count() == 0 {
             tokio::task::yield_now().await;
         }
     };
@@ -145,26 +145,26 @@ async fn what_the_agent_drops_ends_at_the_provider_too() {
     let told = ended.recv().expect("it was told of");
     let left = "the agent did not wait for the end of the answer";
     assert_eq!((told.error.as_deref(), told.status, told.estimated), (Some(left), None, true));
-    gone(&world.server).await;
+    gone(&harness.server).await;
 
-    let world = Setting::open_ai().start().await;
-    world.server.push(Reply::pieces(["one", "two"]).gated(&Gate::new()));
-    let (answer, ended) = world.begin(&request(true)).await;
+    let harness = Setting::open_ai().start().await;
+    harness.server.push(Reply::pieces(["one", "two"]).gated(&Gate::new()));
+    let (answer, ended) = harness.begin(&request(true)).await;
     let mut body = answer.expect("an answer").into_body();
     let first = body.frame().await.expect("a beginning").expect("no error");
     let received = first.data_ref().map_or(0, |it| it.len() as u64);
     drop(body);
     let told = ended.recv().expect("it was told of");
     assert_eq!((told.error.as_deref(), told.received_bytes), (Some(left), received));
-    gone(&world.server).await;
-    assert_eq!(world.model.usage().requests, 1);
+    gone(&harness.server).await;
+    assert_eq!(harness.model.usage().requests, 1);
 }
 
 #[tokio::test]
 async fn what_was_counted_counts_though_the_agent_leaves_early() {
-    let world = Setting::anthropic().start().await;
-    world.server.push(Answer::text("x").usage(120, 34));
-    let (answer, ended) = world.begin(&request(true)).await;
+    let harness = Setting::anthropic().start().await;
+    harness.server.push(Answer::text("x").usage(120, 34));
+    let (answer, ended) = harness.begin(&request(true)).await;
     let mut body = answer.expect("an answer").into_body();
     let mut seen = String::new();
     while !seen.contains("message_stop") {
@@ -212,31 +212,31 @@ async fn what_is_no_answer_is_refused() {
             None,
         ),
     ] {
-        let world = Setting::open_ai().start().await;
-        world.server.push(reply);
-        let (message, told) = world.fails(&request(false)).await;
+        let harness = Setting::open_ai().start().await;
+        harness.server.push(reply);
+        let (message, told) = harness.fails(&request(false)).await;
         assert_eq!(message, format!("{head}{expected}"));
         assert_eq!(told.status, status, "{message}");
         assert!(!message.contains(KEY));
         // Nothing of that connection is used again.
-        let (answer, _) = world.ask(&request(false)).await;
+        let (answer, _) = harness.ask(&request(false)).await;
         assert_eq!(answer.expect("an answer").status, 200, "{message}");
-        assert_eq!(world.server.requests()[1].connection, 2);
+        assert_eq!(harness.server.requests()[1].connection, 2);
     }
     // Before an answer there may be others that say to go on.
-    let world = Setting::open_ai().start().await;
-    world
+    let harness = Setting::open_ai().start().await;
+    harness
         .server
         .push(Reply::raw("HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"));
-    let (answer, _) = world.ask(&request(false)).await;
+    let (answer, _) = harness.ask(&request(false)).await;
     assert_eq!(answer.expect("an answer").body, "{}");
 }
 
 #[tokio::test]
 async fn a_provider_that_says_nothing_is_given_up() {
-    let world = Setting::open_ai().start().await;
-    world.server.push(Reply::Silence);
-    let asking = world.fails_after_request();
+    let harness = Setting::open_ai().start().await;
+    harness.server.push(Reply::Silence);
+    let asking = harness.fails_after_request();
     let (message, told) = asking.await;
     assert_eq!(
         message,
@@ -245,7 +245,7 @@ async fn a_provider_that_says_nothing_is_given_up() {
     assert_eq!((told.status, told.estimated), (None, true));
 }
 
-impl crate::model_harness::ModelWorld {
+impl crate::model_harness::ModelHarness {
     /// Stops the clock once the request is there, so that deadlines pass at once.
     async fn fails_after_request(&self) -> (String, ExchangeStats) {
         let (sender, ended) = std::sync::mpsc::channel();
@@ -272,10 +272,10 @@ impl crate::model_harness::ModelWorld {
 
 #[tokio::test]
 async fn an_answer_that_does_not_go_on_is_given_up() {
-    let world = Setting::open_ai().start().await;
+    let harness = Setting::open_ai().start().await;
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100\r\n\r\ndata: x\n\n";
-    world.server.push(Reply::Raw { bytes: head.into(), then: Then::Hang });
-    let (answer, ended) = world.begin(&request(true)).await;
+    harness.server.push(Reply::Raw { bytes: head.into(), then: Then::Hang });
+    let (answer, ended) = harness.begin(&request(true)).await;
     let mut body = answer.expect("an answer").into_body();
     let first = body.frame().await.expect("a beginning").expect("no error");
     assert_eq!(first.data_ref().map(|it| it.as_ref()), Some(&b"data: x\n\n"[..]));

@@ -12,10 +12,13 @@ use sympozium_api::RunPlan;
 use sympozium_bridge::egress_client::EgressClient;
 use sympozium_bridge::key::ProviderKey;
 use sympozium_bridge::model::{AnswerBody, AnswerError, ExchangeStats, Model, ModelError, ModelParts};
+use sympozium_harness::TIMEOUT;
+use sympozium_harness::credential::{now, sign};
+use sympozium_harness::plan::{Public, STORED_PLAN, credential};
 use sympozium_ipc::door::{Refusal, RefusalCode};
 use sympozium_testkit::model_server::{ModelServer, Settings};
 
-use crate::support::{GatewayHarness, Public, TIMEOUT, Transport, now, reach, signed};
+use crate::support::{GatewayHarness, RUN, Transport};
 
 pub const HOST: &str = "model.test";
 pub const KEY: &str = "sk-test-0123456789abcdef";
@@ -85,27 +88,24 @@ impl Setting {
         )
     }
 
-    pub async fn start(self) -> ModelWorld {
+    pub async fn start(self) -> ModelHarness {
         self.try_start().await.expect("a model")
     }
 
-    pub async fn try_start(self) -> Result<ModelWorld, ModelError> {
+    pub async fn try_start(self) -> Result<ModelHarness, ModelError> {
         let plan = self.plan();
         let port = self.port();
-        let reach = [reach("model", Public::Closed, &[self.reach])];
-        let world = GatewayHarness::with(self.transport, Default::default(), &reach).await;
+        let credentials = [credential("model", Public::Closed, &[self.reach])];
+        let gateway = GatewayHarness::with(self.transport, Default::default(), &credentials).await;
         let server = self.server.start().expect("a server");
         for host in [HOST, "other.test"] {
-            world.internet.name(host, &[&[ADDRESS.into()]]);
+            gateway.internet.name(host, &[&[ADDRESS.into()]]);
         }
-        let place = SocketAddr::from((ADDRESS, port));
-        world.internet.lead(place, server.address());
-        let mut outward = {
-            let authority = world.authority.pem();
-            EgressClient::new(world.address.clone(), Some(authority.as_bytes())).expect("a way")
-        };
+        gateway.internet.route(SocketAddr::from((ADDRESS, port)), server.address());
+        let authority = gateway.authority.pem();
+        let mut client = EgressClient::new(gateway.address.clone(), Some(authority.as_bytes())).expect("a client");
         if let Some(pem) = server.ca_pem() {
-            outward = outward.with_extra_roots(pem.as_bytes()).expect("an authority");
+            client = client.with_extra_roots(pem.as_bytes()).expect("an authority");
         }
         let headers = self.secret_headers.iter().map(|(name, value)| {
             let name = HeaderName::from_static(name);
@@ -113,14 +113,14 @@ impl Setting {
         });
         let model = Model::new(ModelParts {
             plan: &plan,
-            egress: Arc::new(outward),
+            egress: Arc::new(client),
             // Longer than any deadline that a test lets pass: tunnels end with their credential.
-            credential: Some(signed("model", now() + 3600)),
+            credential: Some(sign(RUN, "model", now() + 3600)),
             key: self.key.map(key),
             headers: headers.collect(),
             script: None,
         })?;
-        Ok(ModelWorld { world, server, model: Arc::new(model) })
+        Ok(ModelHarness { gateway, server, model: Arc::new(model) })
     }
 }
 
@@ -132,8 +132,7 @@ fn key(text: &str) -> ProviderKey {
 
 /// A plan with this model, the tools that requests here offer, and these limits.
 pub fn plan(model: Value, limits: &Value) -> RunPlan {
-    const STORED: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
-    let mut plan: Value = serde_json::from_slice(STORED).expect("JSON");
+    let mut plan: Value = serde_json::from_str(STORED_PLAN).expect("JSON");
     plan["model"] = model;
     plan["tools"] = json!([{
         "name": "read_file", "gate": "allow", "acts": { "by": "agent" }, "description": "d", "parameters": {},
@@ -145,8 +144,8 @@ pub fn plan(model: Value, limits: &Value) -> RunPlan {
     serde_json::from_value(plan).expect("a plan")
 }
 
-pub struct ModelWorld {
-    pub world: GatewayHarness,
+pub struct ModelHarness {
+    pub gateway: GatewayHarness,
     pub server: ModelServer,
     pub model: Arc<Model>,
 }
@@ -160,8 +159,8 @@ pub struct Whole {
     pub end: Result<(), AnswerError>,
 }
 
-impl ModelWorld {
-    /// Asks, reads all of the answer, and says what was told of its end.
+impl ModelHarness {
+    /// Asks, reads all of the answer, and returns what was recorded of its end.
     pub async fn ask(&self, body: &Value) -> (Result<Whole, Refusal>, ExchangeStats) {
         ask(&self.model, body).await
     }
@@ -200,8 +199,8 @@ pub async fn ask(model: &Arc<Model>, body: &Value) -> (Result<Whole, Refusal>, E
         Ok(response) => Ok(read(response).await),
         Err(refusal) => Err(refusal),
     };
-    let spent = ended.try_recv().expect("it was told of");
-    // The other end is gone: it cannot be told again.
+    let spent = ended.try_recv().expect("it was recorded");
+    // The other end is gone: it is recorded once.
     assert!(ended.recv().is_err());
     (whole, spent)
 }

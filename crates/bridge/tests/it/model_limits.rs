@@ -9,31 +9,31 @@ use crate::model_harness::{Setting, request, text_length};
 
 #[tokio::test]
 async fn tokens_are_a_budget() {
-    let world = Setting::open_ai().limit("modelTokens", 30).start().await;
-    world.server.set_default(Answer::text("x").usage(10, 5));
+    let harness = Setting::open_ai().limit("modelTokens", 30).start().await;
+    harness.server.set_default(Answer::text("x").usage(10, 5));
     for _ in 0..2 {
-        let (answer, told) = world.ask(&request(true)).await;
+        let (answer, told) = harness.ask(&request(true)).await;
         assert_eq!(answer.expect("an answer").status, 200);
         assert_eq!(told.error, None);
     }
-    let (answer, told) = world.ask(&request(true)).await;
+    let (answer, told) = harness.ask(&request(true)).await;
     let message = "the run may use 30 tokens of its model, and 30 are used or under way".to_owned();
     let expected = Refusal { code: RefusalCode::Budget, message: message.clone(), retry_after_ms: None };
     assert_eq!(answer.expect_err("no more"), expected);
     assert_eq!((told.sent_bytes, told.error), (0, Some(message)));
     let usage = ModelUsage { requests: 2, input_tokens: 20, output_tokens: 10, estimated: false };
-    assert_eq!(world.model.usage(), usage);
-    assert_eq!(world.server.request_count(), 2);
+    assert_eq!(harness.model.usage(), usage);
+    assert_eq!(harness.server.request_count(), 2);
 }
 
 #[tokio::test]
 async fn requests_under_way_are_part_of_the_budget() {
     let text = text_length(&request(true));
-    let world = Setting::open_ai().limit("modelTokens", text / 4).start().await;
+    let harness = Setting::open_ai().limit("modelTokens", text / 4).start().await;
     let gate = Gate::new();
-    world.server.push(Reply::text("x").gated(&gate));
-    let (first, _ended) = world.begin(&request(true)).await;
-    let (second, _) = world.ask(&request(true)).await;
+    harness.server.push(Reply::text("x").gated(&gate));
+    let (first, _ended) = harness.begin(&request(true)).await;
+    let (second, _) = harness.ask(&request(true)).await;
     assert_eq!(second.expect_err("there is no room beside it").code, RefusalCode::Budget);
     drop(first);
 }
@@ -54,44 +54,44 @@ async fn a_budget_is_of_text() {
         // Fewer than any tokenizer could make of it.
         (spoken.usage(10, 1).into(), 15, true),
     ] {
-        let world = Setting::open_ai().limit("modelTokens", 1000).start().await;
-        world.server.push(answer);
-        let (answer, told) = world.ask(&request(true)).await;
+        let harness = Setting::open_ai().limit("modelTokens", 1000).start().await;
+        harness.server.push(answer);
+        let (answer, told) = harness.ask(&request(true)).await;
         assert_eq!(answer.expect("an answer").end, Ok(()));
         assert_eq!((told.output_tokens, told.estimated), (Some(output), estimated));
         assert!(told.received_bytes > 20_000, "{}", told.received_bytes);
         // There is room for more.
-        let (answer, _) = world.ask(&request(true)).await;
+        let (answer, _) = harness.ask(&request(true)).await;
         assert_eq!(answer.expect("an answer").status, 200);
     }
 }
 
 #[tokio::test]
 async fn requests_are_counted_whatever_comes_of_them() {
-    let world = Setting::open_ai().limit("modelRequests", 2).start().await;
-    world.server.push(Reply::error(500, "no"));
+    let harness = Setting::open_ai().limit("modelRequests", 2).start().await;
+    harness.server.push(Reply::error(500, "no"));
     for status in [500, 200] {
-        let (answer, _) = world.ask(&request(false)).await;
+        let (answer, _) = harness.ask(&request(false)).await;
         assert_eq!(answer.expect("an answer").status, status);
     }
-    let (answer, _) = world.ask(&request(false)).await;
+    let (answer, _) = harness.ask(&request(false)).await;
     let expected = Refusal {
         code: RefusalCode::Budget,
         message: "the run may make 2 requests to its model".to_owned(),
         retry_after_ms: None,
     };
     assert_eq!(answer.expect_err("no more"), expected);
-    assert_eq!(world.server.request_count(), 2);
+    assert_eq!(harness.server.request_count(), 2);
 }
 
 #[tokio::test]
 async fn a_minute_has_room_for_so_many() {
-    let world = Setting::open_ai().limit("modelRequestsPerMinute", 2).start().await;
+    let harness = Setting::open_ai().limit("modelRequestsPerMinute", 2).start().await;
     for _ in 0..2 {
-        let (answer, _) = world.ask(&request(false)).await;
+        let (answer, _) = harness.ask(&request(false)).await;
         assert_eq!(answer.expect("an answer").status, 200);
     }
-    let (answer, _) = world.ask(&request(false)).await;
+    let (answer, _) = harness.ask(&request(false)).await;
     let refusal = answer.expect_err("too soon");
     assert_eq!(refusal.code, RefusalCode::Rate);
     let wait = refusal.retry_after_ms.expect("a time");
@@ -100,14 +100,14 @@ async fn a_minute_has_room_for_so_many() {
 
 #[tokio::test]
 async fn so_many_at_a_time() {
-    let world = Setting::open_ai().start().await;
+    let harness = Setting::open_ai().start().await;
     let gate = Gate::new();
-    world.server.set_default(Reply::text("x").gated(&gate));
+    harness.server.set_default(Reply::text("x").gated(&gate));
     let mut under_way = Vec::new();
     for _ in 0..MAX_CONCURRENT {
-        under_way.push(world.begin(&request(true)).await);
+        under_way.push(harness.begin(&request(true)).await);
     }
-    let (answer, _) = world.ask(&request(true)).await;
+    let (answer, _) = harness.ask(&request(true)).await;
     let expected = Refusal {
         code: RefusalCode::Busy,
         message: "4 requests to the model are under way".to_owned(),
@@ -117,7 +117,7 @@ async fn so_many_at_a_time() {
     // One that is dropped makes room.
     under_way.pop();
     gate.open();
-    let (answer, _) = world.ask(&request(true)).await;
+    let (answer, _) = harness.ask(&request(true)).await;
     assert_eq!(answer.expect("there is room").status, 200);
 }
 
@@ -125,8 +125,8 @@ async fn so_many_at_a_time() {
 async fn a_request_has_so_many_bytes() {
     let bytes = request(false).to_string().len() as u64;
     for (most, code) in [(bytes, None), (bytes - 1, Some(RefusalCode::Size))] {
-        let world = Setting::open_ai().limit("modelRequestBytes", most).start().await;
-        let (answer, _) = world.ask(&request(false)).await;
+        let harness = Setting::open_ai().limit("modelRequestBytes", most).start().await;
+        let (answer, _) = harness.ask(&request(false)).await;
         assert_eq!(answer.err().map(|it| it.code), code);
     }
 }

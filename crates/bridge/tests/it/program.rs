@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use sympozium_api::RunPlan;
-use sympozium_ipc::credential::{Claims, KeyRing};
+use sympozium_api::names::Digest;
+use sympozium_harness::plan::stored_plan;
+use sympozium_harness::{TIMEOUT, make_directories, write_inputs};
 use sympozium_testkit::{as_user, command, wait_until};
 
-use crate::check_network::{PROGRAM, TIMEOUT};
+use crate::check_network::PROGRAM;
 
-const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
 /// Names the program in a test that runs again as another user.
 const ELSEWHERE: &str = "SYMPOZIUM_TEST_BRIDGE";
 const STARTED: &str = "the run's inputs were read";
@@ -24,28 +24,22 @@ fn program() -> PathBuf {
 }
 
 /// The directories of a run, with everything that the stored plan asks for.
-struct Run(tempfile::TempDir);
+struct Run {
+    directory: tempfile::TempDir,
+    digest: Digest,
+}
 
 impl Run {
     fn new() -> Self {
-        let run = Self(tempfile::tempdir().expect("a directory"));
-        for name in ["input", "door", "ipc", "ipc/cluster", "ipc/tickets"] {
-            fs::create_dir(run.at(name)).expect("a directory");
-        }
-        run.put("input/plan.json", PLAN);
-        let plan = RunPlan::read(PLAN).expect("a plan");
-        let keys = KeyRing::parse(&format!("k1 {}\n", "5a".repeat(32))).expect("keys");
-        for name in ["model", "web"] {
-            let claims = Claims { run: plan.run.uid.to_string(), name: name.to_owned(), expires: 1_800_000_000 };
-            let signed = keys.sign(&claims).expect("a credential");
-            let text = format!("{}:{}\n", signed.user, *signed.password);
-            run.put(&format!("input/credential-{name}"), text);
-        }
+        let (plan, directory) = (stored_plan(), tempfile::tempdir().expect("a directory"));
+        make_directories(directory.path(), &plan);
+        let run = Self { digest: write_inputs(directory.path(), &plan), directory };
+        run.remove("input/token");
         run
     }
 
     fn at(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn put(&self, name: &str, content: impl AsRef<[u8]>) {
@@ -56,14 +50,13 @@ impl Run {
         fs::remove_file(self.at(name)).expect("a file");
     }
 
-    /// Starts with these variables, and these words besides those that every start needs.
+    /// Starts with these variables, and more arguments than those that every start needs.
     fn start(&self, variables: &[(&str, &str)], more: &[&str]) -> Bridge<'_> {
         let log = fs::File::create(self.at("log")).expect("a log");
-        let digest = RunPlan::digest_of(PLAN);
-        let place = |name: &str| format!("--{name}={}", self.at(name).display());
+        let directory = |name: &str| format!("--{name}={}", self.at(name).display());
         let child = command(program())
-            .arg(format!("--plan-digest={digest}"))
-            .args(["input", "door", "ipc", "headers", "script"].map(place))
+            .arg(format!("--plan-digest={}", self.digest))
+            .args(["input", "door", "ipc", "headers", "script"].map(directory))
             .args(more)
             .env_clear()
             .envs(variables.iter().copied())
@@ -128,21 +121,21 @@ impl Bridge<'_> {
         kill_process(Pid::from_raw(pid).expect("a pid"), signal).expect("it lives");
     }
 
-    /// The exit code of a program that ends by itself, and what it said.
+    /// The exit code of a program that ends by itself, and its log.
     fn end(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().expect("an end");
         (status.code(), self.run.log())
     }
 
-    /// That it did not start, and said this error and this hint last.
+    /// Asserts that it did not start, and printed this error and this hint last.
     #[track_caller]
     fn assert_refuses(self, error: &str, hint: &str) {
         let (code, log) = self.end();
         assert_eq!(code, Some(1), "{log}");
         let lines: Vec<&str> = log.lines().rev().take(2).collect();
-        let (said, told) = (lines[1], lines[0]);
-        assert!(said.starts_with("error: ") && said.contains(error), "{log}");
-        assert!(told.starts_with("hint: ") && told.contains(hint), "{log}");
+        let (last_but_one, last) = (lines[1], lines[0]);
+        assert!(last_but_one.starts_with("error: ") && last_but_one.contains(error), "{log}");
+        assert!(last.starts_with("hint: ") && last.contains(hint), "{log}");
     }
 }
 
@@ -237,7 +230,8 @@ fn over_tcp_there_must_be_a_token() {
 #[test]
 fn another_plan_is_refused() {
     let run = Run::new();
-    run.put("input/plan.json", [PLAN, b"\n"].concat());
+    let plan = fs::read(run.at("input/plan.json")).expect("a plan");
+    run.put("input/plan.json", [&plan[..], b"\n"].concat());
     run.start_here(&[], &[]).assert_refuses("the plan has digest sha256:", "the plan was replaced");
 }
 
@@ -245,10 +239,9 @@ fn another_plan_is_refused() {
 #[test]
 fn a_plan_that_comes_later_is_waited_for() {
     let run = Run::new();
-    run.remove("input/plan.json");
+    fs::rename(run.at("input/plan.json"), run.at("input/..new")).expect("renamed");
     let bridge = run.start_here(&[("API_KEY", KEY)], &[]);
     bridge.wait_for_log("waiting for the run's plan");
-    run.put("input/..new", PLAN);
     fs::rename(run.at("input/..new"), run.at("input/plan.json")).expect("renamed");
     bridge.wait_for_log(STARTED);
     assert!(run.log().contains("\"key\":\"API_KEY\""), "{}", run.log());

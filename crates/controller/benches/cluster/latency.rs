@@ -14,17 +14,17 @@ use crate::size;
 const ROUNDS: usize = 51;
 
 /// The row for an idle cluster; gives the median.
-pub async fn idle(suite: &mut Suite, ground: &Harness, template: &Template) -> f64 {
+pub async fn idle(suite: &mut Suite, harness: &Harness, template: &Template) -> f64 {
     let (mut ours, mut theirs) = (Samples::default(), Samples::default());
     let mut ratios = Vec::new();
-    one(ground, "warm").await;
+    one(harness, "warm").await;
     for round in 0..size("ROUNDS", ROUNDS) {
         let copy = template.copy();
         let started = Instant::now();
         copy.make().await;
         let raw = started.elapsed();
         copy.delete().await;
-        let run = one(ground, &format!("idle-{round}")).await;
+        let run = one(harness, &format!("idle-{round}")).await;
         theirs.add(raw);
         ours.add(run);
         ratios.push(run.as_secs_f64() / raw.as_secs_f64());
@@ -36,20 +36,20 @@ pub async fn idle(suite: &mut Suite, ground: &Harness, template: &Template) -> f
 }
 
 /// The median of some more, in microseconds.
-pub async fn further(ground: &Harness, label: &str) -> Percentiles {
+pub async fn further(harness: &Harness, label: &str) -> Percentiles {
     let mut samples = Samples::default();
     for round in 0..size("ROUNDS", ROUNDS) {
-        samples.add(one(ground, &format!("{label}-{round}")).await);
+        samples.add(one(harness, &format!("{label}-{round}")).await);
     }
     samples.percentiles()
 }
 
 /// One run from its creation to its Job; then it ends, and only then this does.
-async fn one(ground: &Harness, name: &str) -> Duration {
+async fn one(harness: &Harness, name: &str) -> Duration {
     let started = Instant::now();
-    let uid = ground.create(plain(name)).await;
+    let uid = harness.create(plain(name)).await;
     let uids = [uid];
-    let there = ground.sight.wait_all(Milestone::Job, &uids).await;
-    ground.sight.wait_all(Milestone::TornDown, &uids).await;
+    let there = harness.sight.wait_all(Milestone::Job, &uids).await;
+    harness.sight.wait_all(Milestone::TornDown, &uids).await;
     there.duration_since(started)
 }

@@ -27,14 +27,14 @@ use crate::harness::Harness;
 #[tokio::main]
 async fn main() {
     let mut suite = Suite::new("cluster");
-    let mut ground = Harness::new().await;
-    let template = raw::Template::learn(&ground).await;
-    let empty = latency::idle(&mut suite, &ground, &template).await;
-    revocation::end(&mut suite, &ground).await;
-    many::at_once(&mut suite, &ground, &template).await;
-    many::writes(&mut suite, &mut ground).await;
-    retained::idle(&mut suite, &mut ground).await;
-    retained::history(&mut suite, &mut ground, empty).await;
+    let mut harness = Harness::new().await;
+    let template = raw::Template::learn(&harness).await;
+    let empty = latency::idle(&mut suite, &harness, &template).await;
+    revocation::end(&mut suite, &harness).await;
+    many::at_once(&mut suite, &harness, &template).await;
+    many::writes(&mut suite, &mut harness).await;
+    retained::idle(&mut suite, &mut harness).await;
+    retained::history(&mut suite, &mut harness, empty).await;
     let path = suite.write().expect("the rows can be written");
     println!("wrote {}", path.display());
 }

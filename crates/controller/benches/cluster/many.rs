@@ -22,13 +22,13 @@ const COUNTED: usize = 20;
 const AT_A_TIME: usize = 16;
 
 /// Both rows for many runs at once.
-pub async fn at_once(suite: &mut Suite, ground: &Harness, template: &Template) {
+pub async fn at_once(suite: &mut Suite, harness: &Harness, template: &Template) {
     let count = size("RUNS", RUNS);
-    let (raw_made, raw_done) = raw(ground, template, count).await;
+    let (raw_made, raw_done) = raw(harness, template, count).await;
     let started = Instant::now();
     let mut creating = JoinSet::new();
     let places = Arc::new(Semaphore::new(AT_A_TIME));
-    let runs = ground.runs();
+    let runs = harness.runs();
     for number in 0..count {
         let (places, runs) = (Arc::clone(&places), runs.clone());
         creating.spawn(async move {
@@ -39,8 +39,8 @@ pub async fn at_once(suite: &mut Suite, ground: &Harness, template: &Template) {
         });
     }
     let uids = creating.join_all().await;
-    let made = ground.sight.wait_all(Milestone::Job, &uids).await.duration_since(started);
-    let done = ground.sight.wait_all(Milestone::TornDown, &uids).await;
+    let made = harness.sight.wait_all(Milestone::Job, &uids).await.duration_since(started);
+    let done = harness.sight.wait_all(Milestone::TornDown, &uids).await;
     let done = done.duration_since(started);
     println!(
         "{count} runs: all Jobs after {:.2} s (raw {:.2} s), all revoked after {:.2} s (raw {:.2} s)",
@@ -59,13 +59,13 @@ pub async fn at_once(suite: &mut Suite, ground: &Harness, template: &Template) {
 }
 
 /// Makes so many copies, has their pods run, and deletes them: until all are made, and until all are deleted.
-async fn raw(ground: &Harness, template: &Template, count: usize) -> (Duration, Duration) {
+async fn raw(harness: &Harness, template: &Template, count: usize) -> (Duration, Duration) {
     let places = Arc::new(Semaphore::new(AT_A_TIME));
     let started = Instant::now();
     let mut making = JoinSet::new();
     for _ in 0..count {
         let (places, copy) = (Arc::clone(&places), template.copy());
-        let ran = ground.played.ran(&copy.uid);
+        let ran = harness.played.ran(&copy.uid);
         making.spawn(async move {
             let place = places.acquire().await.expect("open");
             copy.make().await;
@@ -85,22 +85,22 @@ async fn raw(ground: &Harness, template: &Template, count: usize) -> (Duration, 
 }
 
 /// What a run writes, and how much of it was for nothing: counted by a proxy, which makes it slower and changes nothing else.
-pub async fn writes(suite: &mut Suite, ground: &mut Harness) {
-    let proxy = FaultProxy::start(&ground.cluster, Caller::Administrator).expect("a proxy");
-    ground.kill();
-    ground.start(proxy.kubeconfig()).await;
+pub async fn writes(suite: &mut Suite, harness: &mut Harness) {
+    let proxy = FaultProxy::start(&harness.cluster, Caller::Administrator).expect("a proxy");
+    harness.kill();
+    harness.start(&proxy.kubeconfig()).await;
     proxy.begin(|_, _| true);
     let mut uids = Vec::new();
     for number in 0..COUNTED {
-        let uid = ground.create(plain(&format!("counted-{number}"))).await;
-        ground.sight.wait_all(Milestone::TornDown, std::slice::from_ref(&uid)).await;
+        let uid = harness.create(plain(&format!("counted-{number}"))).await;
+        harness.sight.wait_all(Milestone::TornDown, std::slice::from_ref(&uid)).await;
         uids.push(uid);
     }
     let all = proxy.writes();
     let of = |class: Class| all.iter().filter(|it| it.class == class).count();
     let each = |count: usize| count as f64 / uids.len() as f64;
-    let refused = |it: &&sympozium_testkit::cluster::faults::Write| {
-        it.class == Class::Object && it.status.is_none_or(|status| status >= 400)
+    let refused = |write: &&sympozium_testkit::cluster::faults::Write| {
+        write.class == Class::Object && write.status.is_none_or(|status| status >= 400)
     };
     for write in all.iter().filter(refused).take(10) {
         println!("for nothing: {write}");
@@ -114,7 +114,7 @@ pub async fn writes(suite: &mut Suite, ground: &mut Harness) {
         each(wasted)
     );
     suite.row("API writes of a run that the API server refused", each(wasted), "", Target::AtMost(0.0));
-    ground.kill();
-    let straight = ground.cluster.kubeconfig().to_owned();
-    ground.start(straight).await;
+    harness.kill();
+    let straight = harness.cluster.kubeconfig().to_owned();
+    harness.start(&straight).await;
 }

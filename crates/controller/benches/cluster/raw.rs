@@ -39,10 +39,10 @@ pub struct Copy {
 
 impl Template {
     /// Looks at a real run, in the middle of it.
-    pub async fn learn(ground: &Harness) -> Self {
-        ground.played.play(NAME, Play::Works);
-        let uid = ground.create(plain(NAME)).await;
-        ground.sight.wait_all(Milestone::Job, std::slice::from_ref(&uid)).await;
+    pub async fn learn(harness: &Harness) -> Self {
+        harness.played.play(NAME, Play::Works);
+        let uid = harness.create(plain(NAME)).await;
+        harness.sight.wait_all(Milestone::Job, std::slice::from_ref(&uid)).await;
         // In the order in which a controller may make them: the Job last.
         let kinds = [
             ApiResource::erase::<NetworkPolicy>(&()),
@@ -59,7 +59,7 @@ impl Template {
         let selector = ListParams::default().labels(&format!("{}={uid}", labels::RUN_UID));
         let mut objects = Vec::new();
         for kind in kinds {
-            let api: Api<DynamicObject> = Api::all_with(ground.client.clone(), &kind);
+            let api: Api<DynamicObject> = Api::all_with(harness.client.clone(), &kind);
             for object in api.list(&selector).await.expect("listed") {
                 let text = serde_json::to_string(&cleaned(&object)).expect("JSON");
                 objects.push((kind.clone(), text));
@@ -69,13 +69,13 @@ impl Template {
         println!("a run has {} objects: {}", names.len(), names.join(", "));
         assert_eq!(names.last(), Some(&"Job"));
         let cancel = Patch::Merge(json!({ "spec": { "cancel": true } }));
-        let cancelled = ground.runs().patch(NAME, &PatchParams::default(), &cancel).await;
+        let cancelled = harness.runs().patch(NAME, &PatchParams::default(), &cancel).await;
         cancelled.expect("the run is cancelled");
-        ground.sight.wait_all(Milestone::TornDown, std::slice::from_ref(&uid)).await;
-        ground.played.play(NAME, Play::Ends);
+        harness.sight.wait_all(Milestone::TornDown, std::slice::from_ref(&uid)).await;
+        harness.played.play(NAME, Play::Ends);
         Self {
-            client: ground.client.clone(),
-            namespace: ground.namespace.name().to_owned(),
+            client: harness.client.clone(),
+            namespace: harness.namespace.name().to_owned(),
             uid,
             objects: Arc::new(objects),
             count: Arc::default(),

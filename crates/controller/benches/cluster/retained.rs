@@ -9,6 +9,7 @@ use sympozium_api::AgentRun;
 use sympozium_testkit::bench::{Suite, Target};
 use sympozium_testkit::cluster::faults::{Caller, Class, FaultProxy};
 use sympozium_testkit::cluster::samples::plain;
+use sympozium_testkit::processes::{mebibytes, memory};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -26,14 +27,14 @@ const WRITERS: usize = 16;
 const SETTLE_TIME: Duration = Duration::from_secs(5);
 
 /// Nothing to do, and a thousand finished runs.
-pub async fn idle(suite: &mut Suite, ground: &mut Harness) {
-    fill(ground, "idle", size("IDLE_RUNS", IDLE_RUNS)).await;
-    let proxy = FaultProxy::start(&ground.cluster, Caller::Administrator).expect("a proxy");
-    ground.kill();
-    ground.start(proxy.kubeconfig()).await;
+pub async fn idle(suite: &mut Suite, harness: &mut Harness) {
+    fill(harness, "idle", size("IDLE_RUNS", IDLE_RUNS)).await;
+    let proxy = FaultProxy::start(&harness.cluster, Caller::Administrator).expect("a proxy");
+    harness.kill();
+    harness.start(&proxy.kubeconfig()).await;
     tokio::time::sleep(SETTLE_TIME).await;
-    let pid = ground.controller().pid();
-    let looks = reconciles(ground);
+    let pid = harness.controller().pid();
+    let looks = reconciles(harness);
     proxy.begin(|_, _| true);
     let before = processor_seconds(pid);
     let time = Duration::from_secs(size("IDLE_SECONDS", IDLE_SECONDS) as u64);
@@ -44,7 +45,7 @@ pub async fn idle(suite: &mut Suite, ground: &mut Harness) {
     for write in written.iter().take(10) {
         println!("while idle: {write}");
     }
-    let looks = reconciles(ground) - looks;
+    let looks = reconciles(harness) - looks;
     println!(
         "idle for {} s: {} writes, {} of the Lease; {looks} looks at objects; {:.0} ms of a processor",
         time.as_secs(),
@@ -65,16 +66,16 @@ pub async fn idle(suite: &mut Suite, ground: &mut Harness) {
         "%",
         Target::AtMost(0.5),
     );
-    ground.kill();
-    let straight = ground.cluster.kubeconfig().to_owned();
-    ground.start(straight).await;
+    harness.kill();
+    let straight = harness.cluster.kubeconfig().to_owned();
+    harness.start(&straight).await;
 }
 
 /// Ten thousand finished runs: memory, a new run's latency, and a restart.
-pub async fn history(suite: &mut Suite, ground: &mut Harness, empty: f64) {
+pub async fn history(suite: &mut Suite, harness: &mut Harness, empty: f64) {
     let more = size("RETAINED", RETAINED).saturating_sub(size("IDLE_RUNS", IDLE_RUNS));
-    fill(ground, "kept", more).await;
-    let full = latency::further(ground, "full").await;
+    fill(harness, "kept", more).await;
+    let full = latency::further(harness, "full").await;
     println!("created until its Job: {full}; with none retained: p50 {empty:.0} µs");
     suite.row(
         "10,000 finished runs retained, a new run created until its Job is there, against none",
@@ -82,24 +83,24 @@ pub async fn history(suite: &mut Suite, ground: &mut Harness, empty: f64) {
         "x",
         Target::AtMost(1.2),
     );
-    let grown = resident_mib(ground.controller().pid());
-    ground.kill();
-    let straight = ground.cluster.kubeconfig().to_owned();
-    let ready = ground.start(straight).await;
+    let grown = mebibytes(memory(harness.controller().pid()).expect("it lives").resident);
+    harness.kill();
+    let straight = harness.cluster.kubeconfig().to_owned();
+    let ready = harness.start(&straight).await;
     suite.row("10,000 finished runs retained, restart until ready", ready.as_secs_f64(), "s", Target::AtMost(5.0));
     tokio::time::sleep(SETTLE_TIME).await;
-    let fresh = resident_mib(ground.controller().pid());
+    let fresh = mebibytes(memory(harness.controller().pid()).expect("it lives").resident);
     println!("resident: {grown:.1} MiB after they came one by one, {fresh:.1} MiB after a restart");
     suite.row("10,000 finished runs retained, controller memory", grown.max(fresh), "MiB", Target::AtMost(120.0));
 }
 
 /// Creates runs that are over. While they are, nobody must take them for new: so without the controller.
-async fn fill(ground: &mut Harness, label: &str, count: usize) {
-    ground.kill();
+async fn fill(harness: &mut Harness, label: &str, count: usize) {
+    harness.kill();
     let places = Arc::new(Semaphore::new(WRITERS));
     let mut writing = JoinSet::new();
     for number in 0..count {
-        let (places, runs) = (Arc::clone(&places), ground.runs());
+        let (places, runs) = (Arc::clone(&places), harness.runs());
         let name = format!("{label}-kept-{number}");
         writing.spawn(async move {
             let _place = places.acquire().await.expect("open");
@@ -112,8 +113,8 @@ async fn fill(ground: &mut Harness, label: &str, count: usize) {
         });
     }
     writing.join_all().await;
-    let straight = ground.cluster.kubeconfig().to_owned();
-    ground.start(straight).await;
+    let straight = harness.cluster.kubeconfig().to_owned();
+    harness.start(&straight).await;
 }
 
 /// The status of a run of which nothing is left, with as much in it as an ordinary one has.
@@ -146,8 +147,8 @@ fn finished_status() -> Value {
 }
 
 /// How often the controller has looked at objects, of all kinds.
-fn reconciles(ground: &Harness) -> f64 {
-    let (_, text) = ground.controller().ask("/metrics").expect("it answers");
+fn reconciles(harness: &Harness) -> f64 {
+    let (_, text) = harness.controller().ask("/metrics").expect("it answers");
     let ours = |line: &&str| line.starts_with("sympozium_controller_reconciles_total");
     let values = text.lines().filter(ours);
     values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
@@ -161,11 +162,4 @@ fn processor_seconds(pid: u32) -> f64 {
     let fields: Vec<f64> = rest.split(' ').filter_map(|it| it.parse().ok()).collect();
     // The state is not a number: user and system time are the 11th and 12th after it.
     (fields[10] + fields[11]) / TICKS_PER_SECOND
-}
-
-fn resident_mib(pid: u32) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|it| it.split_whitespace().next()?.parse::<f64>().ok());
-    kib.expect("a number") / 1024.0
 }

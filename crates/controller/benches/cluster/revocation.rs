@@ -27,7 +27,7 @@ const TOKENS: usize = 5;
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The three rows about rights that end.
-pub async fn end(suite: &mut Suite, ground: &Harness) {
+pub async fn end(suite: &mut Suite, harness: &Harness) {
     for (label, count, play, name, most) in [
         (
             "ended",
@@ -46,27 +46,27 @@ pub async fn end(suite: &mut Suite, ground: &Harness) {
     ] {
         let mut samples = Samples::default();
         for round in 0..count {
-            let run = HeldRun::start(ground, &format!("{label}-{round}")).await;
-            let ended = run.go_on(ground, play);
+            let run = HeldRun::start(harness, &format!("{label}-{round}")).await;
+            let ended = run.go_on(harness, play);
             samples.add(run.answered(FORBIDDEN).await.duration_since(ended));
-            run.settle(ground).await;
+            run.settle(harness).await;
         }
         let taken = samples.percentiles();
         println!("{name}: {taken} ({count} runs)");
         suite.row(name, taken.p99 / 1e6, "s", Target::AtMost(most));
     }
-    tokens(suite, ground).await;
+    tokens(suite, harness).await;
 }
 
 /// The API server believes a token that it has seen for a while: so several at a time, and the longest counts.
-async fn tokens(suite: &mut Suite, ground: &Harness) {
+async fn tokens(suite: &mut Suite, harness: &Harness) {
     let mut waiting = JoinSet::new();
     let mut uids = Vec::new();
     for round in 0..size("TOKENS", TOKENS) {
-        let run = HeldRun::start(ground, &format!("token-{round}")).await;
-        let ended = run.go_on(ground, Play::Answers);
+        let run = HeldRun::start(harness, &format!("token-{round}")).await;
+        let ended = run.go_on(harness, Play::Answers);
         uids.push(run.uid.clone());
-        let secrets: Api<Secret> = Api::namespaced(ground.client.clone(), ground.namespace.name());
+        let secrets: Api<Secret> = Api::namespaced(harness.client.clone(), harness.namespace.name());
         waiting.spawn(async move {
             let gone = until("its Secret to go", || async {
                 let found = secrets.get_opt(&run.secret).await.expect("an answer");
@@ -92,7 +92,7 @@ async fn tokens(suite: &mut Suite, ground: &Harness) {
         "s",
         Target::AtMost(15.0),
     );
-    ground.sight.wait_all(Milestone::TornDown, &uids).await;
+    harness.sight.wait_all(Milestone::TornDown, &uids).await;
 }
 
 const ALLOWED: u16 = 200;
@@ -109,29 +109,29 @@ struct HeldRun {
 
 impl HeldRun {
     /// A run whose skill may list pods, and does.
-    async fn start(ground: &Harness, name: &str) -> Self {
-        ground.played.play(name, Play::Waits);
-        let uid = ground.create(plain(name)).await;
-        ground.played.ran(&uid).await;
+    async fn start(harness: &Harness, name: &str) -> Self {
+        harness.played.play(name, Play::Waits);
+        let uid = harness.create(plain(name)).await;
+        harness.played.ran(&uid).await;
         let selector = ListParams::default().labels(&format!("{}={uid}", labels::RUN_UID));
-        let secrets: Api<Secret> = Api::namespaced(ground.client.clone(), ground.namespace.name());
+        let secrets: Api<Secret> = Api::namespaced(harness.client.clone(), harness.namespace.name());
         let secrets = secrets.list(&selector).await.expect("listed");
-        let of_skill = secrets.iter().find_map(|it| {
-            let token = it.data.as_ref()?.get(IDENTITY_TOKEN)?;
-            Some((it.metadata.name.clone()?, token.0.clone()))
+        let of_skill = secrets.iter().find_map(|secret| {
+            let token = secret.data.as_ref()?.get(IDENTITY_TOKEN)?;
+            Some((secret.metadata.name.clone()?, token.0.clone()))
         });
         let (secret, token) = of_skill.expect("a skill has a token");
         let token = String::from_utf8(token).expect("text");
-        let client = with_token(ground, token).await;
-        let held = Self { uid, secret, pods: Api::namespaced(client, ground.namespace.name()) };
+        let client = with_token(harness, token).await;
+        let held = Self { uid, secret, pods: Api::namespaced(client, harness.namespace.name()) };
         held.answered(ALLOWED).await;
         held
     }
 
     /// Has its pod go on, and says when.
-    fn go_on(&self, ground: &Harness, play: Play) -> Instant {
+    fn go_on(&self, harness: &Harness, play: Play) -> Instant {
         let now = Instant::now();
-        ground.played.cue(&self.uid, play);
+        harness.played.cue(&self.uid, play);
         now
     }
 
@@ -150,9 +150,9 @@ impl HeldRun {
         .await
     }
 
-    async fn settle(&self, ground: &Harness) {
+    async fn settle(&self, harness: &Harness) {
         let uids = std::slice::from_ref(&self.uid);
-        ground.sight.wait_all(Milestone::TornDown, uids).await;
+        harness.sight.wait_all(Milestone::TornDown, uids).await;
     }
 }
 
@@ -167,8 +167,8 @@ async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F)
 }
 
 /// A client that is nobody but the holder of this token.
-async fn with_token(ground: &Harness, token: String) -> Client {
-    let kubeconfig = Kubeconfig::read_from(ground.cluster.kubeconfig()).expect("a kubeconfig");
+async fn with_token(harness: &Harness, token: String) -> Client {
+    let kubeconfig = Kubeconfig::read_from(harness.cluster.kubeconfig()).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let mut config = config.expect("a configuration");

@@ -28,14 +28,14 @@ const FAULTS: [Fault; 6] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_write_may_fail_once() {
-    let Some(ground) = Harness::new("fails").await else {
+    let Some(harness) = Harness::new("fails").await else {
         return;
     };
-    ground.start_counting();
-    let tried = TestRun::create(&ground, everything("learn")).await;
-    let status = tried.wait_torn_down(&ground).await;
-    tried.assert_succeeded(&ground, &status, 1).await;
-    let writes = ground.take_counted().len();
+    harness.start_counting();
+    let tried = TestRun::create(&harness, everything("learn")).await;
+    let status = tried.wait_torn_down(&harness).await;
+    tried.assert_succeeded(&harness, &status, 1).await;
+    let writes = harness.take_counted().len();
     // Every write in two ways, and every way at a third of the writes.
     let all: Vec<(usize, Fault)> = (1..=writes)
         .flat_map(|number| {
@@ -46,13 +46,13 @@ async fn any_write_may_fail_once() {
         .collect();
     let mut missed = Vec::new();
     for (place, (number, fault)) in cases::sample(all, SAMPLE).into_iter().enumerate() {
-        ground.start_counting();
-        ground.proxy.spoil(number, fault);
-        let tried = TestRun::create(&ground, everything(&format!("fault-{place}"))).await;
-        let status = tried.wait_torn_down(&ground).await;
+        harness.start_counting();
+        harness.proxy.spoil(number, fault);
+        let tried = TestRun::create(&harness, everything(&format!("fault-{place}"))).await;
+        let status = tried.wait_torn_down(&harness).await;
         println!("write {number}: {fault:?}");
-        tried.assert_succeeded(&ground, &status, 1).await;
-        if ground.proxy.spoilt() == 0 {
+        tried.assert_succeeded(&harness, &status, 1).await;
+        if harness.proxy.spoilt() == 0 {
             missed.push(number);
         }
     }
@@ -62,103 +62,103 @@ async fn any_write_may_fail_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_is_never_answered_is_given_up_and_made_again() {
-    let Some(ground) = Harness::new("unanswered").await else {
+    let Some(harness) = Harness::new("unanswered").await else {
         return;
     };
-    ground.start_counting();
-    let tried = TestRun::create(&ground, everything("learn")).await;
-    let status = tried.wait_torn_down(&ground).await;
-    tried.assert_succeeded(&ground, &status, 1).await;
-    let learned = ground.take_counted().len();
+    harness.start_counting();
+    let tried = TestRun::create(&harness, everything("learn")).await;
+    let status = tried.wait_torn_down(&harness).await;
+    tried.assert_succeeded(&harness, &status, 1).await;
+    let learned = harness.take_counted().len();
     // Each costs half a minute: every third. The last may fall together.
     let writes = (1..learned - 2).step_by(3).collect();
     for number in cases::sample(writes, 1) {
-        ground.start_counting();
+        harness.start_counting();
         // Longer than anybody here waits for anything.
-        ground.proxy.spoil(number, Fault::Hang(2 * TIMEOUT));
-        let tried = TestRun::create(&ground, everything(&format!("unanswered-{number}"))).await;
-        let status = tried.wait_torn_down(&ground).await;
+        harness.proxy.spoil(number, Fault::Hang(2 * TIMEOUT));
+        let tried = TestRun::create(&harness, everything(&format!("unanswered-{number}"))).await;
+        let status = tried.wait_torn_down(&harness).await;
         assert!(
-            ground.proxy.spoilt() == 1 || number + WRITE_COUNT_SPREAD > learned,
+            harness.proxy.spoilt() == 1 || number + WRITE_COUNT_SPREAD > learned,
             "write {number} of {learned} never came"
         );
-        tried.assert_succeeded(&ground, &status, 1).await;
+        tried.assert_succeeded(&harness, &status, 1).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_weather_does_not_change_how_runs_end() {
-    let Some(ground) = Harness::new("weather").await else {
+    let Some(harness) = Harness::new("weather").await else {
         return;
     };
     let count = if cases::is_full() { ALL_SEEDS } else { SEEDS };
     for turn in 0..count as u64 {
         let seed = cases::seed().wrapping_mul(1000).wrapping_add(turn);
         println!("seed {seed}");
-        ground.start_counting();
-        ground.proxy.sprinkle(Some(Sprinkle { seed, writes_percent: 15, reads_percent: 5, faults: FAULTS.to_vec() }));
-        let tried = TestRun::create(&ground, everything(&format!("weather-{turn}"))).await;
-        let status = tried.wait_torn_down(&ground).await;
-        assert!(ground.proxy.spoilt() > 0, "nothing was spoilt");
-        ground.proxy.sprinkle(None);
-        tried.assert_succeeded(&ground, &status, 1).await;
+        harness.start_counting();
+        harness.proxy.sprinkle(Some(Sprinkle { seed, writes_percent: 15, reads_percent: 5, faults: FAULTS.to_vec() }));
+        let tried = TestRun::create(&harness, everything(&format!("weather-{turn}"))).await;
+        let status = tried.wait_torn_down(&harness).await;
+        assert!(harness.proxy.spoilt() > 0, "nothing was spoilt");
+        harness.proxy.sprinkle(None);
+        tried.assert_succeeded(&harness, &status, 1).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_that_are_cut_all_the_time_only_make_it_slower() {
-    let Some(ground) = Harness::new("cut").await else {
+    let Some(harness) = Harness::new("cut").await else {
         return;
     };
-    ground.start_counting();
-    ground.proxy.cut_watches_after(Some(Duration::from_millis(200)));
-    let tried = TestRun::create(&ground, everything("cut")).await;
-    let status = tried.wait_torn_down(&ground).await;
-    assert!(ground.proxy.cuts() > 0);
-    ground.proxy.cut_watches_after(None);
-    tried.assert_succeeded(&ground, &status, 1).await;
+    harness.start_counting();
+    harness.proxy.cut_watches_after(Some(Duration::from_millis(200)));
+    let tried = TestRun::create(&harness, everything("cut")).await;
+    let status = tried.wait_torn_down(&harness).await;
+    assert!(harness.proxy.cuts() > 0);
+    harness.proxy.cut_watches_after(None);
+    tried.assert_succeeded(&harness, &status, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_server_that_is_restarted_is_waited_for() {
-    let Some(ground) = Harness::new("restarted").await else {
+    let Some(harness) = Harness::new("restarted").await else {
         return;
     };
-    ground.start_counting();
-    let tried = TestRun::create(&ground, everything("learn")).await;
-    tried.wait_torn_down(&ground).await;
-    let writes = ground.take_counted().len();
+    harness.start_counting();
+    let tried = TestRun::create(&harness, everything("learn")).await;
+    tried.wait_torn_down(&harness).await;
+    let writes = harness.take_counted().len();
     // Shorter than a Lease is held, and longer: then the controller ends, and somebody starts it again.
     let mut outages = vec![Duration::from_secs(5)];
     if cases::is_full() {
         outages.push(Duration::from_secs(14));
     }
     for (place, outage) in outages.into_iter().enumerate() {
-        ground.start_counting();
+        harness.start_counting();
         let number = (writes / 3) * (place + 1);
-        ground.proxy.stop_at(number, Moment::Before);
-        let tried = TestRun::create(&ground, everything(&format!("outage-{place}"))).await;
-        assert!(ground.stopped(&tried).await);
-        assert!(ground.proxy.go_away());
-        ground.proxy.resume();
+        harness.proxy.stop_at(number, Moment::Before);
+        let tried = TestRun::create(&harness, everything(&format!("outage-{place}"))).await;
+        assert!(harness.stopped(&tried).await);
+        assert!(harness.proxy.go_away());
+        harness.proxy.resume();
         tokio::time::sleep(outage).await;
-        assert!(ground.proxy.come_back());
+        assert!(harness.proxy.come_back());
         // One that lost the Lease meanwhile has ended, or is about to, and is started again.
-        let status = tried.wait_torn_down(&ground).await;
-        tried.assert_succeeded(&ground, &status, 1).await;
+        let status = tried.wait_torn_down(&harness).await;
+        tried.assert_succeeded(&harness, &status, 1).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_whose_bridge_was_killed_fails_and_loses_its_rights() {
-    let Some(ground) = Harness::new("silent").await else {
+    let Some(harness) = Harness::new("silent").await else {
         return;
     };
-    ground.start_counting();
-    ground.played.play("silent", Play::LosesBridge);
-    let tried = TestRun::create(&ground, everything("silent")).await;
-    let status = tried.wait_torn_down(&ground).await;
-    tried.assert_ended(&ground, &status, Phase::Failed).await;
+    harness.start_counting();
+    harness.played.play("silent", Play::LosesBridge);
+    let tried = TestRun::create(&harness, everything("silent")).await;
+    let status = tried.wait_torn_down(&harness).await;
+    tried.assert_ended(&harness, &status, Phase::Failed).await;
     let error = status.error.unwrap_or_default();
     assert!(error.contains("bridge"), "{error}");
 }

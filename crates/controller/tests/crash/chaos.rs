@@ -18,22 +18,22 @@ const ALL_KILLS: usize = 25;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_runs_survive_many_kills() {
-    let Some(ground) = Harness::new("chaos").await else {
+    let Some(harness) = Harness::new("chaos").await else {
         return;
     };
     let (runs, kills) = if cases::is_full() { (ALL_RUNS, ALL_KILLS) } else { (RUNS, KILLS) };
     println!("seed {}", cases::seed());
-    ground.start_counting();
+    harness.start_counting();
     let mut all = Vec::new();
     for number in 0..runs {
         // Half of them with hooks.
         let name = format!("chaos-{number}");
         let run = if number % 2 == 0 { everything(&name) } else { plain(&name) };
-        all.push(TestRun::create(&ground, run).await);
+        all.push(TestRun::create(&harness, run).await);
     }
     for kill in 0..kills {
-        ground.start_counting();
-        ground.proxy.sprinkle(Some(Sprinkle {
+        harness.start_counting();
+        harness.proxy.sprinkle(Some(Sprinkle {
             seed: cases::seed().wrapping_mul(100).wrapping_add(kill as u64),
             writes_percent: 10,
             reads_percent: 3,
@@ -45,10 +45,10 @@ async fn many_runs_survive_many_kills() {
             ],
         }));
         let moment = if kill % 2 == 0 { Moment::After } else { Moment::Before };
-        ground.proxy.stop_at(BETWEEN, moment);
+        harness.proxy.stop_at(BETWEEN, moment);
         let mut stopped = false;
         for tried in &all {
-            stopped = ground.stopped(tried).await;
+            stopped = harness.stopped(tried).await;
             if stopped {
                 break;
             }
@@ -56,13 +56,13 @@ async fn many_runs_survive_many_kills() {
         if !stopped {
             break;
         }
-        ground.crash().await;
+        harness.crash().await;
     }
-    ground.proxy.sprinkle(None);
+    harness.proxy.sprinkle(None);
     for (number, tried) in all.iter().enumerate() {
-        let status = tried.wait_torn_down(&ground).await;
-        assert_eq!(status.phase, Some(Phase::Succeeded), "{}", ground.describe(tried).await);
+        let status = tried.wait_torn_down(&harness).await;
+        assert_eq!(status.phase, Some(Phase::Succeeded), "{}", harness.describe(tried).await);
         let hooks = usize::from(number % 2 == 0);
-        tried.assert_succeeded(&ground, &status, hooks).await;
+        tried.assert_succeeded(&harness, &status, hooks).await;
     }
 }

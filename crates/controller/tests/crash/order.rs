@@ -15,14 +15,14 @@ use super::run::TestRun;
 
 /// The places of the writes that create or delete objects of these kinds.
 fn places(writes: &[Write], method: &str, kinds: &[&str]) -> Vec<usize> {
-    let is_of = |it: &Write| {
-        let parts: Vec<&str> = it.path.split('/').collect();
+    let is_of = |write: &Write| {
+        let parts: Vec<&str> = write.path.split('/').collect();
         // A creation ends with the kind, a deletion with the name after it.
         let kind = match method {
             "POST" => parts.last(),
             _ => parts.iter().rev().nth(1),
         };
-        it.method == method && kind.is_some_and(|kind| kinds.contains(kind))
+        write.method == method && kind.is_some_and(|kind| kinds.contains(kind))
     };
     let found = writes.iter().enumerate().filter(|(_, it)| is_of(it));
     found.map(|(place, _)| place).collect()
@@ -44,14 +44,14 @@ fn before(first: (&str, &[usize]), second: (&str, &[usize])) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rights_come_last_and_go_first() {
-    let Some(ground) = Harness::new("order").await else {
+    let Some(harness) = Harness::new("order").await else {
         return;
     };
-    ground.start_counting();
-    ground.played.play("order", Play::Waits);
-    let tried = TestRun::create(&ground, plain("order")).await;
-    tried.wait_running(&ground).await;
-    let made = ground.take_counted();
+    harness.start_counting();
+    harness.played.play("order", Play::Waits);
+    let tried = TestRun::create(&harness, plain("order")).await;
+    tried.wait_running(&harness).await;
+    let made = harness.take_counted();
     let of = |kinds: &[&str]| places(&made, "POST", kinds);
     let bindings = of(&["rolebindings", "clusterrolebindings"]);
     for (name, kind) in [
@@ -67,24 +67,24 @@ async fn rights_come_last_and_go_first() {
     before(("rights", &bindings), ("the Job", &of(&["jobs"])));
 
     // The pod has users of its own where every node can give it some, and the run says so.
-    let pods: Api<Pod> = Api::namespaced(ground.client.clone(), ground.namespace.name());
+    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), harness.namespace.name());
     let selector = ListParams::default().labels(&format!("{}={}", labels::RUN_UID, tried.uid));
     let pods = pods.list(&selector).await.expect("listed").items;
     let host_users = pods[0].spec.as_ref().and_then(|it| it.host_users);
     assert_eq!(host_users, Some(false));
     tried
-        .wait_until("the run to say where it runs", &ground, |run| {
+        .wait_until("the run to say where it runs", &harness, |run| {
             let status = run.and_then(|it| it.status.as_ref());
             let mut conditions = status.iter().flat_map(|it| &it.conditions);
             conditions.any(|it| it.type_ == condition::STARTED && it.message.contains("in a user namespace of its own"))
         })
         .await;
 
-    ground.start_counting();
-    ground.played.cue(&tried.uid, Play::Answers);
-    let status = tried.wait_torn_down(&ground).await;
-    tried.assert_succeeded(&ground, &status, 0).await;
-    let removed = ground.take_counted();
+    harness.start_counting();
+    harness.played.cue(&tried.uid, Play::Answers);
+    let status = tried.wait_torn_down(&harness).await;
+    tried.assert_succeeded(&harness, &status, 0).await;
+    let removed = harness.take_counted();
     let of = |kinds: &[&str]| places(&removed, "DELETE", kinds);
     let bindings = of(&["rolebindings", "clusterrolebindings"]);
     // Not even the run's own status comes before.

@@ -36,8 +36,8 @@ pub struct TestRun {
 }
 
 impl TestRun {
-    pub async fn create(ground: &Harness, run: Value) -> Self {
-        let api = ground.runs();
+    pub async fn create(harness: &Harness, run: Value) -> Self {
+        let api = harness.runs();
         let run: AgentRun = serde_json::from_value(run).expect("a run");
         let created = api.create(&PostParams::default(), &run).await.expect("the run is created");
         Self {
@@ -45,7 +45,7 @@ impl TestRun {
             uid: created.uid().unwrap_or_default(),
             api,
             keeps_pod: run.spec.cleanup == Cleanup::Keep,
-            client: ground.client.clone(),
+            client: harness.client.clone(),
         }
     }
 
@@ -70,7 +70,12 @@ impl TestRun {
     }
 
     /// Waits until something holds for the run; `None` stands for a run that is gone.
-    pub async fn wait_until(&self, what: &str, ground: &Harness, condition: impl Fn(Option<&AgentRun>) -> bool + Send) {
+    pub async fn wait_until(
+        &self,
+        what: &str,
+        harness: &Harness,
+        condition: impl Fn(Option<&AgentRun>) -> bool + Send,
+    ) {
         let holds = async {
             // A watch that fails is begun again, with what is there.
             while let Err(error) = await_condition(self.api.clone(), &self.name, &condition).await {
@@ -81,23 +86,23 @@ impl TestRun {
         let waiting = async {
             tokio::select! {
                 () = holds => {}
-                () = ground.keep_alive() => {}
+                () = harness.keep_alive() => {}
             }
         };
         if tokio::time::timeout(TIMEOUT, waiting).await.is_err() {
-            panic!("waited in vain for {what}\n{}", ground.describe(self).await);
+            panic!("waited in vain for {what}\n{}", harness.describe(self).await);
         }
     }
 
     /// Waits until nothing is to be done about the run any more, and gives its status.
-    pub async fn wait_torn_down(&self, ground: &Harness) -> AgentRunStatus {
-        self.wait_until("the run to be over and clean", ground, is_torn_down).await;
+    pub async fn wait_torn_down(&self, harness: &Harness) -> AgentRunStatus {
+        self.wait_until("the run to be over and clean", harness, is_torn_down).await;
         let run = self.get().await.expect("a run that is over stays");
         run.status.expect("it has a status")
     }
 
-    pub async fn wait_running(&self, ground: &Harness) {
-        self.wait_until("the run to go on", ground, is_running).await;
+    pub async fn wait_running(&self, harness: &Harness) {
+        self.wait_until("the run to go on", harness, is_running).await;
     }
 
     /// What exists in the cluster for this run, the run itself apart: kind and name.
@@ -126,8 +131,8 @@ impl TestRun {
     }
 
     /// Waits until nothing of a run that is gone is left.
-    pub async fn assert_deleted(&self, ground: &Harness) {
-        self.wait_until("the run to be gone", ground, |run| run.is_none()).await;
+    pub async fn assert_deleted(&self, harness: &Harness) {
+        self.wait_until("the run to be gone", harness, |run| run.is_none()).await;
         let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let left = self.remaining_objects().await;
@@ -136,18 +141,18 @@ impl TestRun {
             }
             // What the run owned goes by the cluster's own collector, which takes its time.
             if tokio::time::Instant::now() > deadline {
-                panic!("still there: {left:?}\n{}", ground.describe(self).await);
+                panic!("still there: {left:?}\n{}", harness.describe(self).await);
             }
-            ground.revive().await;
+            harness.revive().await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
     /// What became of the run's pods, when the play has seen the one that the status names: its watch may be behind the controller's.
-    async fn pods(&self, ground: &Harness, status: &AgentRunStatus) -> Pods {
+    async fn pods(&self, harness: &Harness, status: &AgentRunStatus) -> Pods {
         let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
-            let pods = ground.played.pods_of(&self.uid);
+            let pods = harness.played.pods_of(&self.uid);
             let is_seen = status.pod_uid.as_ref().is_none_or(|named| pods.seen.contains(named.as_str()));
             if is_seen || tokio::time::Instant::now() > deadline {
                 return pods;
@@ -157,8 +162,8 @@ impl TestRun {
     }
 
     /// Asserts that the run succeeded, was executed exactly once, and left nothing but its plan.
-    pub async fn assert_succeeded(&self, ground: &Harness, status: &AgentRunStatus, hooks: usize) {
-        let pods = self.pods(ground, status).await;
+    pub async fn assert_succeeded(&self, harness: &Harness, status: &AgentRunStatus, hooks: usize) {
+        let pods = self.pods(harness, status).await;
         let wrong = self.problems(status, Phase::Succeeded, &pods).await;
         let mut wrong: Vec<String> = wrong.into_iter().collect();
         if status.result.as_deref() != Some(RESULT) {
@@ -170,14 +175,14 @@ impl TestRun {
         if pods.hooks.len() != hooks {
             wrong.push(format!("hooks ran {} times", pods.hooks.len()));
         }
-        assert!(wrong.is_empty(), "{}\n{}", wrong.join("; "), ground.describe(self).await);
+        assert!(wrong.is_empty(), "{}\n{}", wrong.join("; "), harness.describe(self).await);
     }
 
     /// Asserts that the run ended in this phase, was executed at most once, and left nothing but its plan.
-    pub async fn assert_ended(&self, ground: &Harness, status: &AgentRunStatus, phase: Phase) {
-        let pods = self.pods(ground, status).await;
+    pub async fn assert_ended(&self, harness: &Harness, status: &AgentRunStatus, phase: Phase) {
+        let pods = self.pods(harness, status).await;
         let wrong = self.problems(status, phase, &pods).await;
-        assert!(wrong.is_empty(), "{}\n{}", wrong.join("; "), ground.describe(self).await);
+        assert!(wrong.is_empty(), "{}\n{}", wrong.join("; "), harness.describe(self).await);
     }
 
     /// What every run must have when it is over, however it ended.

@@ -1,9 +1,9 @@
 //! Schedules and models, which this release does not serve.
 
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::Security;
+use sympozium_testkit::cluster::{Exclusivity, Security};
 
-use crate::harness::{Exclusivity, Harness};
+use crate::harness::Harness;
 
 fn admitted(object: &Value) -> Value {
     let conditions = object["status"]["conditions"].as_array();
@@ -13,10 +13,10 @@ fn admitted(object: &Value) -> Value {
 
 #[test]
 fn what_is_not_served_says_so_in_its_status() {
-    let Some(world) = Harness::new("unserved", Exclusivity::shared()) else {
+    let Some(harness) = Harness::new("unserved", Exclusivity::shared()) else {
         return;
     };
-    let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
+    let team = harness.cluster.namespace("team", Security::Restricted).expect("a namespace");
     let kubectl = team.kubectl();
     let schedule = json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumSchedule", "metadata": {"name": "nightly"},
@@ -33,16 +33,16 @@ fn what_is_not_served_says_so_in_its_status() {
     let status = json!({"status": {"phase": "Ready", "endpoint": endpoint}}).to_string();
     kubectl.run(&["patch", "model", "small", "--subresource=status", "--type=merge", "-p", &status]).expect("a status");
 
-    let _program = world.start_leader();
+    let _program = harness.start_leader();
     for kind in ["sympoziumschedule/nightly", "model/small"] {
-        let found = world.wait_for(kubectl, &[kind], |it| admitted(it)["status"] == "True");
+        let found = harness.wait_for(kubectl, &[kind], |it| admitted(it)["status"] == "True");
         let condition = admitted(&found);
         assert_eq!(condition["reason"], "Warnings", "{condition}");
         let message = condition["message"].as_str().unwrap_or_default();
         assert!(message.contains("[field-unused]"), "{message}");
         assert_eq!(found["status"]["observedGeneration"], found["metadata"]["generation"]);
     }
-    let found = world.wait_for(kubectl, &["model", "small"], |_| true);
+    let found = harness.wait_for(kubectl, &["model", "small"], |_| true);
     let message = admitted(&found)["message"].to_string();
     assert!(message.contains("spec.placement"), "{message}");
     assert_eq!(found["status"]["endpoint"], endpoint);
@@ -51,8 +51,8 @@ fn what_is_not_served_says_so_in_its_status() {
     // It follows the object.
     let patch = r#"{"spec":{"placement":null}}"#;
     kubectl.run(&["patch", "model", "small", "--type=merge", "-p", patch]).expect("a change");
-    let found = world.wait_for(kubectl, &["model", "small"], |it| {
-        it["status"]["observedGeneration"] == it["metadata"]["generation"]
+    let found = harness.wait_for(kubectl, &["model", "small"], |model| {
+        model["status"]["observedGeneration"] == model["metadata"]["generation"]
     });
     let message = admitted(&found)["message"].to_string();
     assert!(!message.contains("spec.placement"), "{message}");

@@ -1,9 +1,9 @@
 //! Agents, by both names.
 
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::Security;
+use sympozium_testkit::cluster::{Exclusivity, Security};
 
-use crate::harness::{Exclusivity, Harness};
+use crate::harness::Harness;
 
 fn agent(kind: &str, name: &str) -> Value {
     json!({
@@ -14,16 +14,16 @@ fn agent(kind: &str, name: &str) -> Value {
 
 #[test]
 fn an_agent_waits_for_its_packs_counts_its_runs_and_has_one_name() {
-    let Some(world) = Harness::new("agents", Exclusivity::shared()) else {
+    let Some(harness) = Harness::new("agents", Exclusivity::shared()) else {
         return;
     };
-    let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
+    let team = harness.cluster.namespace("team", Security::Restricted).expect("a namespace");
     let kubectl = team.kubectl();
     team.create(&agent("Agent", "alice")).expect("an agent");
     team.create(&agent("SympoziumInstance", "bob")).expect("an agent");
-    let program = world.start_leader();
+    let program = harness.start_leader();
     for object in ["agent/alice", "sympoziuminstance/bob"] {
-        let found = world.wait_for(kubectl, &[object], |it| it["status"]["phase"] == "Pending");
+        let found = harness.wait_for(kubectl, &[object], |it| it["status"]["phase"] == "Pending");
         let conditions = found["status"]["conditions"].to_string();
         assert!(conditions.contains("wait for SkillPack `echo`"), "{conditions}");
     }
@@ -31,7 +31,7 @@ fn an_agent_waits_for_its_packs_counts_its_runs_and_has_one_name() {
         "spec": {"skills": [{"name": "say", "content": "x"}]}});
     team.create(&pack).expect("a pack");
     for object in ["agent/alice", "sympoziuminstance/bob"] {
-        let found = world.wait_for(kubectl, &[object], |it| it["status"]["phase"] == "Running");
+        let found = harness.wait_for(kubectl, &[object], |it| it["status"]["phase"] == "Running");
         assert_eq!(found["status"]["totalAgentRuns"], 0);
         assert_eq!(found["status"]["activeAgentPods"], 0);
     }
@@ -41,21 +41,21 @@ fn an_agent_waits_for_its_packs_counts_its_runs_and_has_one_name() {
     for _ in 0..2 {
         team.create(&run).expect("a run");
     }
-    world.wait_for(kubectl, &["agent/alice"], |it| it["status"]["totalAgentRuns"] == 2);
+    harness.wait_for(kubectl, &["agent/alice"], |it| it["status"]["totalAgentRuns"] == 2);
 
     team.create(&agent("Agent", "bob")).expect("a namesake");
     for object in ["agent/bob", "sympoziuminstance/bob"] {
-        world.wait_for(kubectl, &[object], |it| it["status"]["phase"] == "Error");
+        harness.wait_for(kubectl, &[object], |it| it["status"]["phase"] == "Error");
     }
     kubectl.run(&["delete", "agent", "bob"]).expect("it goes");
-    world.wait_for(kubectl, &["sympoziuminstance/bob"], |it| it["status"]["phase"] == "Running");
+    harness.wait_for(kubectl, &["sympoziuminstance/bob"], |it| it["status"]["phase"] == "Running");
 
     // A total outlives runs and processes.
     drop(program);
     kubectl.run(&["delete", "agentruns", "--all", "--wait=false"]).expect("they go");
-    let program = world.start_leader();
+    let program = harness.start_leader();
     team.create(&run).expect("a run");
-    let found = world.wait_for(kubectl, &["agent/alice"], |it| it["status"]["totalAgentRuns"] == 3);
+    let found = harness.wait_for(kubectl, &["agent/alice"], |it| it["status"]["totalAgentRuns"] == 3);
     assert_eq!(found["status"]["observedGeneration"], found["metadata"]["generation"]);
     drop(program);
 }

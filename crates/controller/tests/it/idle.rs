@@ -5,44 +5,44 @@ use std::time::Instant;
 use serde_json::json;
 use sympozium_controller::agents::COUNT_INTERVAL;
 use sympozium_program::leader::RENEW_INTERVAL;
-use sympozium_testkit::cluster::{Call, Security};
+use sympozium_testkit::cluster::{Call, Exclusivity, Security};
 
-use crate::harness::{Exclusivity, Harness, wait_until_true};
+use crate::harness::{Harness, wait_until_true};
 
 /// For how many renewals of its Lease it is watched.
 const RENEWALS: usize = 3;
 
 #[test]
 fn an_idle_controller_writes_its_lease_and_nothing_else() {
-    let Some(world) = Harness::new("idle", Exclusivity::exclusive()) else {
+    let Some(harness) = Harness::new("idle", Exclusivity::exclusive()) else {
         return;
     };
-    let Some(audit) = world.cluster.audit() else {
+    let Some(audit) = harness.cluster.audit() else {
         return;
     };
-    let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
+    let team = harness.cluster.namespace("team", Security::Restricted).expect("a namespace");
     let pack = json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "SkillPack", "metadata": {"name": "echo"},
         "spec": {"skills": [{"name": "say", "content": "x"}]}});
     let agent = json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "Agent", "metadata": {"name": "alice"},
         "spec": {"agents": {"default": {"model": "m"}}, "skills": [{"skillPackRef": "echo"}]}});
     team.create(&pack).expect("a pack");
     team.create(&agent).expect("an agent");
-    let program = world.start_leader();
-    world.wait_for(team.kubectl(), &["skillpack", "echo"], |it| it["status"]["phase"] == "Ready");
-    world.wait_for(team.kubectl(), &["agent", "alice"], |it| it["status"]["phase"] == "Running");
+    let program = harness.start_leader();
+    harness.wait_for(team.kubectl(), &["skillpack", "echo"], |it| it["status"]["phase"] == "Ready");
+    harness.wait_for(team.kubectl(), &["agent", "alice"], |it| it["status"]["phase"] == "Running");
     program.wait_for_metric(r#"certificate_faults{secret="sympozium-gateway-keys"}"#, |it| it == 0.0);
     program.wait_for_metric(r#"foreign_objects{kind="NetworkPolicy"}"#, |_| true);
 
     // What is left of other tests is deleted meanwhile, which is work for any controller. One that stays for ever does no harm.
     let _ = wait_until_true(|| {
-        let namespaces = world.cluster.kubectl().json(&["get", "namespaces"]);
-        namespaces.is_ok_and(|it| {
-            let mut all = it["items"].as_array().into_iter().flatten();
+        let namespaces = harness.cluster.kubectl().json(&["get", "namespaces"]);
+        namespaces.is_ok_and(|namespaces| {
+            let mut all = namespaces["items"].as_array().into_iter().flatten();
             all.all(|it| it["metadata"]["deletionTimestamp"].is_null())
         })
     });
 
-    let account = world.account();
+    let account = harness.account();
     let ours = |calls: Vec<Call>| -> Vec<Call> {
         let mut calls = calls;
         calls.retain(|call| call.impersonated.as_deref() == Some(account.as_str()));

@@ -1,9 +1,9 @@
 //! Policies and the agents that are held to them.
 
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::Security;
+use sympozium_testkit::cluster::{Exclusivity, Security};
 
-use crate::harness::{Exclusivity, Harness};
+use crate::harness::Harness;
 
 fn agent(kind: &str, name: &str, policy: &str) -> Value {
     json!({
@@ -21,10 +21,10 @@ fn policy(name: &str, network: &Value) -> Value {
 
 #[test]
 fn a_policy_counts_the_agents_that_are_held_to_it() {
-    let Some(world) = Harness::new("policies", Exclusivity::shared()) else {
+    let Some(harness) = Harness::new("policies", Exclusivity::shared()) else {
         return;
     };
-    let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
+    let team = harness.cluster.namespace("team", Security::Restricted).expect("a namespace");
     let kubectl = team.kubectl();
     let strict = policy("strict", &json!({"denyAll": true, "allowDNS": true}));
     let open = policy("open", &json!({"denyAll": false}));
@@ -33,9 +33,9 @@ fn a_policy_counts_the_agents_that_are_held_to_it() {
     }
     team.create(&agent("Agent", "alice", "strict")).expect("an agent");
     team.create(&agent("SympoziumInstance", "bob", "strict")).expect("an agent");
-    let _program = world.start_leader();
+    let _program = harness.start_leader();
     let counts = |name: &str, bound: i64| {
-        world.wait_for(kubectl, &["sympoziumpolicy", name], |it| it["status"]["boundInstances"] == bound)
+        harness.wait_for(kubectl, &["sympoziumpolicy", name], |it| it["status"]["boundInstances"] == bound)
     };
     let strict = counts("strict", 2);
     let open = counts("open", 0);

@@ -1,9 +1,9 @@
 //! What runs leave behind that no longer exist.
 
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::{Kubectl, Security};
+use sympozium_testkit::cluster::{Exclusivity, Kubectl, Security};
 
-use crate::harness::{Exclusivity, Harness, wait_until_true};
+use crate::harness::{Harness, wait_until_true};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -42,11 +42,11 @@ fn stray_uid(team: &Value) -> String {
 #[test]
 fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
     // The controller of another test would write the status of the runs here when it suits, that of `over` among them.
-    let Some(world) = Harness::new("sweep", Exclusivity::exclusive()) else {
+    let Some(harness) = Harness::new("sweep", Exclusivity::exclusive()) else {
         return;
     };
-    let admin = world.cluster.kubectl();
-    let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
+    let admin = harness.cluster.kubectl();
+    let team = harness.cluster.namespace("team", Security::Restricted).expect("a namespace");
     // The UID of something that is no run is as good as that of a run that is gone.
     let stray = admin.json(&["get", "namespace", team.name()]).expect("a namespace");
     let stray = stray_uid(&stray);
@@ -87,10 +87,10 @@ fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account});
     team.create(&account).expect("an account that no run owns");
 
-    let program = world.start_leader();
+    let program = harness.start_leader();
     let gone = wait_until_true(|| {
-        [&orphan, &late].iter().all(|it| {
-            !is_there(&admin, "clusterrole", &it["name"]) && !is_there(&admin, "clusterrolebinding", &it["name"])
+        [&orphan, &late].iter().all(|role| {
+            !is_there(&admin, "clusterrole", &role["name"]) && !is_there(&admin, "clusterrolebinding", &role["name"])
         })
     });
     assert!(gone, "{}", program.log());

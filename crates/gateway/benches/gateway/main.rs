@@ -22,14 +22,12 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sympozium_api::RunPlan;
-use sympozium_api::run_plan::{AllowedHosts, Destination, GatewayCredential, PartName};
-use sympozium_ipc::credential::{Claims, KeyRing};
+use sympozium_harness::credential::{KEY_FILE, token};
+use sympozium_harness::plan::{Public, credential, stored_plan};
 use sympozium_testkit::bench::{Suite, Target, median};
 use sympozium_testkit::{command, processes, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sympozium-gateway");
-const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
 const TUNNELS: usize = 1000;
 const TRANSFER_BYTES: usize = 1 << 30;
 const WRITE_BYTES: usize = 256 * 1024;
@@ -228,20 +226,12 @@ impl Gateway {
     fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
-        let mut plan = RunPlan::read(PLAN).expect("a plan");
-        plan.credentials = vec![GatewayCredential {
-            name: "bench".into(),
-            part: PartName("bench".into()),
-            reach: AllowedHosts {
-                public: false,
-                destinations: vec![Destination { host: "127.0.0.1".into(), port: None }],
-            },
-        }];
+        let mut plan = stored_plan();
+        plan.credentials = vec![credential("bench", Public::Closed, &["127.0.0.1"])];
         fs::create_dir(at("plans")).expect("a directory");
         let bytes = plan.to_bytes().expect("JSON");
         fs::write(at("plans/run.json"), bytes).expect("written");
-        let keys = format!("k1 {}\n", "5a".repeat(32));
-        fs::write(at("keys"), &keys).expect("written");
+        fs::write(at("keys"), KEY_FILE).expect("written");
         // A port that was free a moment ago.
         let free = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = free.local_addr().expect("an address");
@@ -258,10 +248,7 @@ impl Gateway {
             .spawn()
             .expect("it starts");
         assert!(wait_until(TIMEOUT, || TcpStream::connect(address).is_ok()));
-        let claims = Claims { run: plan.run.uid.as_str().to_owned(), name: "bench".into(), expires: 99_999_999_999 };
-        let signed = KeyRing::parse(&keys).expect("keys").sign(&claims);
-        let signed = signed.expect("claims that fit");
-        let pair = format!("{}:{}", signed.user, *signed.password);
+        let pair = token(plan.run.uid.as_str(), "bench");
         Self {
             child,
             address,
@@ -285,8 +272,7 @@ impl Gateway {
 
     fn resident_mebibytes(&self) -> f64 {
         let pid = i32::try_from(self.child.id()).expect("a pid");
-        let bytes = processes::resident_bytes(pid).expect("it lives");
-        bytes as f64 / f64::from(1 << 20)
+        processes::mebibytes(processes::resident_bytes(pid).expect("it lives"))
     }
 }
 

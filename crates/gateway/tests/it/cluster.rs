@@ -7,11 +7,8 @@ mod reports;
 mod tokens;
 
 use std::fs;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -19,12 +16,13 @@ use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::names::{NamespaceName, RunName};
 use sympozium_gateway::rbac;
+use sympozium_harness::credential::KEY_FILE;
 use sympozium_ipc::receipt::Chain;
 use sympozium_ipc::run_api::Report;
 use sympozium_plan::render::names::object_name;
 use sympozium_testkit::cluster::{Cluster, Kubectl, Namespace, Security, Tier};
+use sympozium_testkit::daemon::Daemon;
 use sympozium_testkit::{command, wait_until};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -44,14 +42,6 @@ pub struct ClusterHarness {
     root: CertificateDer<'static>,
 }
 
-/// A gateway that serves.
-pub struct Program {
-    child: Child,
-    log: PathBuf,
-    address: SocketAddr,
-    probes: SocketAddr,
-}
-
 /// A run, as the controller has it.
 pub struct Run {
     pub plan: RunPlan,
@@ -66,14 +56,14 @@ fn is_passing(code: &str, deadline: Instant) -> bool {
     code == "failed" && Instant::now() < deadline
 }
 
-/// How a report is answered once it was kept or refused: on a busy machine the gateway does not wait for the API server
+/// How a report is answered once it was stored or refused: on a busy machine the gateway does not wait for the API server
 /// as long as it takes, and a bridge sends such a report again.
 pub async fn reported(bridge: &Client, report: &Report) -> Result<u64, String> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         match bridge.report(report).await {
             Err(code) if is_passing(&code, deadline) => {}
-            told => return told,
+            answer => return answer,
         }
     }
 }
@@ -92,12 +82,7 @@ impl ClusterHarness {
     fn find(label: &str) -> Option<Self> {
         let cluster = Cluster::shared(Tier::ControlPlane).expect("a cluster, or a reason")?;
         let admin = cluster.kubectl();
-        let kinds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/crds");
-        let kinds = kinds.to_string_lossy().into_owned();
-        let apply = ["apply", "--server-side", "--force-conflicts", "-f", &kinds];
-        admin.run(&apply).expect("our kinds");
-        let wait = ["wait", "--for=condition=Established", "--timeout=60s", "-f", &kinds];
-        admin.run(&wait).expect("our kinds");
+        admin.install_kinds().expect("our kinds");
 
         let namespace = cluster.namespace(label, Security::Privileged).expect("a namespace");
         let name = namespace.name();
@@ -127,7 +112,7 @@ impl ClusterHarness {
         });
         let at = |name: &str| directory.path().join(name);
         fs::write(at("kubeconfig"), config.to_string()).expect("written");
-        fs::write(at("keys"), format!("k1 {}\n", "09".repeat(32))).expect("written");
+        fs::write(at("keys"), KEY_FILE).expect("written");
         let (root, _, certificate, key) = certificate(&[HOST]);
         fs::write(at("tls.crt"), certificate).expect("written");
         fs::write(at("tls.key"), key).expect("written");
@@ -242,17 +227,16 @@ impl ClusterHarness {
         self.token(&run.account, (&run.pod, &run.pod_uid), AUDIENCE)
     }
 
-    pub fn gateway(&self, label: &str) -> Program {
-        let program = self.unready_gateway(label);
-        assert!(blocking(|| wait_until(TIMEOUT, || program.log().contains("were listed"))));
-        program
+    pub fn gateway(&self, label: &str) -> Daemon {
+        let gateway = self.unready_gateway(label);
+        blocking(|| gateway.wait_for_log("were listed"));
+        gateway
     }
 
-    pub fn unready_gateway(&self, label: &str) -> Program {
+    pub fn unready_gateway(&self, label: &str) -> Daemon {
         let at = |name: &str| self.directory.path().join(name);
-        let path = at(label);
-        let log = fs::File::create(&path).expect("a log");
-        let child = command(PROGRAM)
+        let mut program = command(PROGRAM);
+        program
             .args(["serve", "--kubernetes", "--dns=127.0.0.1:9"])
             .args(["--listen=127.0.0.1:0", "--probe-listen=127.0.0.1:0"])
             .arg("--kubeconfig")
@@ -262,28 +246,21 @@ impl ClusterHarness {
             .arg("--tls-cert")
             .arg(at("tls.crt"))
             .arg("--tls-key")
-            .arg(at("tls.key"))
-            .stderr(Stdio::from(log))
-            .spawn()
-            .expect("it starts");
-        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut program = Program { child, log: path, address: nowhere, probes: nowhere };
-        let found = blocking(|| wait_until(TIMEOUT, || program.log().contains("listening for probes")));
-        assert!(found, "{}", program.log());
-        program.address = program.listens("listening");
-        program.probes = program.listens("listening for probes");
-        program
+            .arg(at("tls.key"));
+        let gateway = Daemon::start(program, &at(label)).expect("it starts");
+        blocking(|| gateway.wait_for_log("listening for probes"));
+        gateway
     }
 
     /// A bridge with this token.
-    pub async fn bridge(&self, program: &Program, token: &str) -> Client {
-        let client = self.connect(program, &self.root).await.expect("TLS");
+    pub async fn bridge(&self, gateway: &Daemon, token: &str) -> Client {
+        let client = self.connect(gateway, &self.root).await.expect("TLS");
         Client::from_stream(client, token).await
     }
 
     async fn connect(
         &self,
-        program: &Program,
+        gateway: &Daemon,
         root: &CertificateDer<'static>,
     ) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
@@ -295,19 +272,19 @@ impl ClusterHarness {
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec()];
-        let stream = TcpStream::connect(program.address).await?;
+        let stream = TcpStream::connect(gateway.address("listening").expect("it listens")).await?;
         let name = ServerName::try_from(HOST).expect("a name");
         TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 
     /// A bridge whose run is served: waits until the gateway knows it. The connection is the run's from the start, so that it
     /// is not cut while the test does something else.
-    pub async fn served(&self, program: &Program, run: &Run) -> Client {
-        self.known(program, run);
+    pub async fn served(&self, gateway: &Daemon, run: &Run) -> Client {
+        self.known(gateway, run);
         let token = self.token_of(run);
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            let bridge = self.bridge(program, &token).await;
+            let bridge = self.bridge(gateway, &token).await;
             let (status, body) = bridge.post("/nothing", &json!({})).await;
             if status == 400 {
                 return bridge;
@@ -318,23 +295,22 @@ impl ClusterHarness {
 
     /// How a report is answered once the API server has said whose the token is: on a busy machine the gateway does not wait
     /// for that as long as it takes. Each time with a connection of its own, because one without a credential is cut.
-    pub async fn post_report(&self, program: &Program, token: &str, report: &Report) -> Result<u64, String> {
+    pub async fn post_report(&self, gateway: &Daemon, token: &str, report: &Report) -> Result<u64, String> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            let told = self.bridge(program, token).await.report(report).await;
-            match told {
+            match self.bridge(gateway, token).await.report(report).await {
                 Err(code) if is_passing(&code, deadline) => {}
-                told => return told,
+                answer => return answer,
             }
         }
     }
 
     /// Waits until the gateway serves the run.
-    pub fn known(&self, program: &Program, run: &Run) {
+    pub fn known(&self, gateway: &Daemon, run: &Run) {
         let uid = run.plan.run.uid.as_str();
         let known = |line: &str| line.contains("a run is served") && line.contains(uid);
-        let found = || program.log().lines().any(known);
-        assert!(blocking(|| wait_until(TIMEOUT, found)), "{}", program.log());
+        let found = || gateway.log().lines().any(known);
+        assert!(blocking(|| wait_until(TIMEOUT, found)), "{}", gateway.log());
     }
 }
 
@@ -359,42 +335,7 @@ impl Run {
     }
 }
 
-impl Program {
-    pub fn log(&self) -> String {
-        fs::read_to_string(&self.log).expect("a log")
-    }
-
-    fn listens(&self, message: &str) -> SocketAddr {
-        let log = self.log();
-        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-        let line = lines.into_iter().find(|it| it["message"] == message).expect("a line");
-        let address = line["address"].as_str().expect("an address");
-        let address = address.trim_start_matches("Some(").trim_end_matches(')');
-        address.parse().expect("an address")
-    }
-
-    /// Waits until it says that it is ready, which it is a moment after the runs were listed.
-    pub async fn ready(&self) {
-        let deadline = Instant::now() + TIMEOUT;
-        while !self.probe("/readyz").await.starts_with("HTTP/1.1 200 ") {
-            assert!(Instant::now() < deadline, "{}", self.log());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    }
-
-    pub async fn probe(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.probes).await.expect("it listens");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.expect("it reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("an answer");
-        answer
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The status and body of a gateway's answer to a probe.
+fn probe(gateway: &Daemon, path: &str) -> (u16, String) {
+    blocking(|| gateway.ask(path)).expect("it answers")
 }

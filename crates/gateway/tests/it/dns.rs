@@ -197,9 +197,9 @@ fn records(name: &[u8], kind: u16, list: &[&str]) -> Vec<Vec<u8>> {
         _ => None,
     });
     bytes
-        .map(|it| {
-            let length = u16::try_from(it.len()).expect("short").to_be_bytes();
-            [name, &head(kind), &length, &it].concat()
+        .map(|address| {
+            let length = u16::try_from(address.len()).expect("short").to_be_bytes();
+            [name, &head(kind), &length, &address].concat()
         })
         .collect()
 }

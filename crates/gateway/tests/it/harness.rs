@@ -5,17 +5,18 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use base64::Engine as _;
-use sympozium_api::run_plan::{AllowedHosts, Destination, GatewayCredential, PartName};
 use sympozium_gateway::events::{Event, EventKind, Reason};
 use sympozium_gateway::plans::RunFacts;
 use sympozium_gateway::resolve::Resolver;
 use sympozium_gateway::run_api::local::{NoApprover, NoScheduler};
 use sympozium_gateway::run_api::{HandlerError, ReportCursor, ReportStore};
 use sympozium_gateway::{Gateway, Network, RunApi, Settings};
-use sympozium_ipc::credential::{Claims, Credential, KEY_BYTES, KeyRing};
+use sympozium_harness::credential::{keys, now, sign};
+use sympozium_harness::plan::{Public, credential};
+use sympozium_ipc::credential::Credential;
 use sympozium_ipc::run_api::Report;
 use sympozium_testkit::{command, skips, wait_until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -72,18 +73,18 @@ fn outside(name: &str) {
 /// Addresses that no test asks for, one of each family.
 const MARKERS: [&str; 2] = ["127.9.9.9", "fd09:9::9"];
 
-/// What a catcher does with each connection.
+/// What a [`Catcher`] does with each connection.
 #[derive(Clone)]
-pub enum Manner {
-    /// Says back what it is told.
+pub enum Behavior {
+    /// Sends back what it receives.
     Echo,
-    /// Says this at once, and then back what it is told.
+    /// Sends this at once, and then back what it receives.
     Greet(&'static [u8]),
-    /// Takes a head of HTTP and a body by its length, and answers by a function of them.
+    /// Reads a request with its body, and answers by a function of it.
     Http(fn(&str) -> Vec<u8>),
 }
 
-/// Listens at a port of every address, and remembers who came to which, and what they said.
+/// Listens at a port of every address, and records who connected to which, and what was received.
 #[derive(Clone)]
 pub struct Catcher {
     port: u16,
@@ -93,26 +94,26 @@ pub struct Catcher {
 }
 
 impl Catcher {
-    pub fn at(port: u16, manner: &Manner) -> Self {
+    pub fn at(port: u16, behavior: &Behavior) -> Self {
         let catcher = Self { port, asked: Arc::default(), caught: Arc::default(), heard: Arc::default() };
         for address in [format!("0.0.0.0:{port}"), format!("[::]:{port}")] {
             let address: SocketAddr = address.parse().expect("an address");
             let listener = listen(address).expect("a listener");
-            tokio::spawn(catcher.clone().accept(listener, manner.clone()));
+            tokio::spawn(catcher.clone().accept(listener, behavior.clone()));
         }
         catcher
     }
 
-    async fn accept(self, listener: TcpListener, manner: Manner) {
+    async fn accept(self, listener: TcpListener, behavior: Behavior) {
         while let Ok((stream, _)) = listener.accept().await {
             let at = stream.local_addr().expect("an address");
             self.caught.lock().expect("not poisoned").push(at);
-            tokio::spawn(self.clone().serve(stream, manner.clone()));
+            tokio::spawn(self.clone().serve(stream, behavior.clone()));
         }
     }
 
-    async fn serve(self, mut stream: TcpStream, manner: Manner) -> io::Result<()> {
-        if let Manner::Greet(words) = manner {
+    async fn serve(self, mut stream: TcpStream, behavior: Behavior) -> io::Result<()> {
+        if let Behavior::Greet(words) = behavior {
             stream.write_all(words).await?;
         }
         let mut bytes = vec![0; 64 * 1024];
@@ -124,9 +125,9 @@ impl Catcher {
             }
             let heard = &bytes[..count];
             self.heard.lock().expect("not poisoned").extend_from_slice(heard);
-            match &manner {
-                Manner::Echo | Manner::Greet(_) => stream.write_all(heard).await?,
-                Manner::Http(answer) => {
+            match &behavior {
+                Behavior::Echo | Behavior::Greet(_) => stream.write_all(heard).await?,
+                Behavior::Http(answer) => {
                     request.extend_from_slice(heard);
                     let text = String::from_utf8_lossy(&request).into_owned();
                     if is_whole(&text) {
@@ -189,52 +190,22 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(1024)
 }
 
-pub fn keys() -> KeyRing {
-    KeyRing::single("k1", [9; KEY_BYTES]).expect("a key")
-}
-
-pub fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.expect("after 1970").as_secs()
-}
-
-pub fn signed(run: &str, name: &str, expires: u64) -> Credential {
-    let claims = Claims { run: run.into(), name: name.into(), expires };
-    keys().sign(&claims).expect("claims that fit")
-}
-
 pub fn authorization(credential: &Credential) -> String {
     let pair = format!("{}:{}", credential.user, *credential.password);
     let encoded = base64::engine::general_purpose::STANDARD.encode(pair);
     format!("Proxy-Authorization: Basic {encoded}\r\n")
 }
 
-/// Hosts as `host` or `host port`.
-pub fn credential(name: &str, public: bool, hosts: &[&str]) -> GatewayCredential {
-    let destination = |text: &&str| {
-        let (host, port) = match text.split_once(' ') {
-            Some((host, port)) => (host, Some(port.parse().expect("a port"))),
-            None => (*text, None),
-        };
-        Destination { host: host.to_owned(), port }
-    };
-    GatewayCredential {
-        name: name.to_owned(),
-        part: PartName(format!("part-of-{name}")),
-        reach: AllowedHosts { public, destinations: hosts.iter().map(destination).collect() },
-    }
-}
-
-/// Keeps nothing.
+/// Stores nothing.
 struct NoReports;
 
 impl ReportStore for NoReports {
     async fn cursor(&self, _: &Arc<RunFacts>) -> Result<Option<ReportCursor>, HandlerError> {
-        Err(HandlerError::Unavailable("nothing is kept".to_owned()))
+        Err(HandlerError::Unavailable("nothing is stored".to_owned()))
     }
 
     async fn store(&self, _: &Arc<RunFacts>, _: Report, _: &ReportCursor) -> Result<(), HandlerError> {
-        Err(HandlerError::Unavailable("nothing is kept".to_owned()))
+        Err(HandlerError::Unavailable("nothing is stored".to_owned()))
     }
 }
 
@@ -246,11 +217,11 @@ pub struct NetworkHarness {
 }
 
 impl NetworkHarness {
-    pub async fn new(public: bool, hosts: &[&str], answers: Answers) -> Self {
+    pub async fn new(public: Public, hosts: &[&str], answers: Answers) -> Self {
         Self::with(Settings::default(), public, hosts, answers).await
     }
 
-    pub async fn with(settings: Settings, public: bool, hosts: &[&str], answers: Answers) -> Self {
+    pub async fn with(settings: Settings, public: Public, hosts: &[&str], answers: Answers) -> Self {
         let dns = Dns::start(answers).await;
         let resolver = Resolver::new(&[dns.address], Some("cluster.local")).expect("a resolver");
         let gateway = Gateway::new(keys(), settings, Network::new(resolver));
@@ -277,7 +248,7 @@ impl NetworkHarness {
     }
 
     pub fn authorization(&self) -> String {
-        authorization(&signed(RUN, "c", now() + 600))
+        authorization(&sign(RUN, "c", now() + 600))
     }
 
     /// Sends a head with the credential in it, and reads the head of the answer.

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use sympozium_gateway::resolve::ResolveError;
 use sympozium_gateway::{Gateway, NetworkAccess, Settings};
+use sympozium_harness::credential::{keys, now, sign};
+use sympozium_harness::plan::{Public, credential};
 use sympozium_testkit::cases;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
-use crate::harness::{RUN, authorization, credential, keys, now, signed};
+use crate::harness::{RUN, authorization};
 
 /// Records which names were resolved and connected to, and connects to none.
 #[derive(Clone, Default)]
@@ -38,7 +40,8 @@ impl NetworkAccess for Recorder {
 async fn sent(bytes: &[u8]) -> (String, Recorder) {
     let outside = Recorder::default();
     let gateway = Gateway::new(keys(), Settings::default(), outside.clone());
-    let planned = [credential("c", false, &["api.example.com 443", "*.cdn.example.com 8080", "10.0.0.7 5432"])];
+    let planned =
+        [credential("c", Public::Closed, &["api.example.com 443", "*.cdn.example.com 8080", "10.0.0.7 5432"])];
     gateway.plans().add_credentials(RUN, &planned).expect("a plan");
     let (mut client, ours) = duplex(1 << 20);
     client.write_all(bytes).await.expect("room for it");
@@ -58,7 +61,7 @@ impl Recorder {
 }
 
 fn good() -> String {
-    authorization(&signed(RUN, "c", now() + 600))
+    authorization(&sign(RUN, "c", now() + 600))
 }
 
 #[tokio::test]

@@ -2,9 +2,10 @@
 
 use sympozium_gateway::Settings;
 use sympozium_gateway::settings::Loopback;
+use sympozium_harness::plan::Public;
 
 use crate::dns::{Answer, addresses, everybody};
-use crate::harness::{Catcher, Manner, NetworkHarness, echoes, run};
+use crate::harness::{Behavior, Catcher, NetworkHarness, echoes, run};
 
 /// With a plan that opens all that is public.
 const NEVER: &[&str] = &[
@@ -70,14 +71,14 @@ const NEVER: &[&str] = &[
 #[test]
 fn e52_no_notation_of_a_private_or_special_address_gets_out() {
     run(e52_no_notation_of_a_private_or_special_address_gets_out, async || {
-        let world = NetworkHarness::new(true, &[], everybody).await;
-        let catchers = [80, 8080].map(|port| Catcher::at(port, &Manner::Echo));
+        let harness = NetworkHarness::new(Public::Open, &[], everybody).await;
+        let catchers = [80, 8080].map(|port| Catcher::at(port, &Behavior::Echo));
         for host in NEVER {
             for (line, host_header) in [
                 (format!("CONNECT {host}:8080"), format!("{host}:8080")),
                 (format!("GET http://{host}/"), (*host).to_owned()),
             ] {
-                let (_, answer) = world.ask(&line, &host_header).await;
+                let (_, answer) = harness.ask(&line, &host_header).await;
                 let status = answer.get(9..12).unwrap_or_default();
                 assert!(["400", "403"].contains(&status), "{line}: {answer}");
             }
@@ -85,11 +86,11 @@ fn e52_no_notation_of_a_private_or_special_address_gets_out() {
         for catcher in &catchers {
             assert_eq!(catcher.caught().await, Vec::<String>::new());
         }
-        assert_eq!(world.dns.asked(), Vec::<String>::new());
+        assert_eq!(harness.dns.asked(), Vec::<String>::new());
         // And what is public does: the catchers catch.
         for (host, at) in [("8.8.8.8", "8.8.8.8"), ("[2606:4700::1]", "2606:4700::1"), ("[::ffff:9.9.9.9]", "9.9.9.9")]
         {
-            let mut stream = world.tunnel(&format!("{host}:8080")).await.expect(host);
+            let mut stream = harness.tunnel(&format!("{host}:8080")).await.expect(host);
             assert!(echoes(&mut stream, b"hello").await);
             assert_eq!(catchers[1].caught().await.last().map(String::as_str), Some(at));
         }
@@ -118,9 +119,9 @@ fn a_plan_that_names_a_private_host_opens_exactly_that_one() {
             "git.example.com 22",
             "10.9.9.9 22",
         ];
-        let world = NetworkHarness::new(true, &hosts, answers).await;
-        let catcher = Catcher::at(5432, &Manner::Echo);
-        let ssh = Catcher::at(22, &Manner::Echo);
+        let harness = NetworkHarness::new(Public::Open, &hosts, answers).await;
+        let catcher = Catcher::at(5432, &Behavior::Echo);
+        let ssh = Catcher::at(22, &Behavior::Echo);
         for (target, expected) in [
             ("10.0.0.7:5432", "ok"),
             ("10.0.0.7:5433", "not-in-plan"),
@@ -136,7 +137,7 @@ fn a_plan_that_names_a_private_host_opens_exactly_that_one() {
             ("git.example.com:22", "ok"),
             ("git.example.com:5432", "address-not-allowed"),
         ] {
-            let got = world.tunnel(target).await;
+            let got = harness.tunnel(target).await;
             assert_eq!(got.map_or_else(|it| it, |_| "ok".into()), expected, "{target}");
         }
         assert_eq!(catcher.caught().await, ["10.0.0.7", "10.1.2.3"]);
@@ -147,13 +148,13 @@ fn a_plan_that_names_a_private_host_opens_exactly_that_one() {
 #[test]
 fn this_machine_is_reached_where_that_is_set_and_planned() {
     run(this_machine_is_reached_where_that_is_set_and_planned, async || {
-        let catcher = Catcher::at(11434, &Manner::Echo);
+        let catcher = Catcher::at(11434, &Behavior::Echo);
         let hosts = ["localhost 11434"];
-        let closed = NetworkHarness::new(true, &hosts, everybody).await;
+        let closed = NetworkHarness::new(Public::Open, &hosts, everybody).await;
         let refused = closed.tunnel("localhost:11434").await.expect_err("refused");
         assert_eq!(refused, "address-not-allowed");
         let settings = Settings { loopback: Loopback::AsPlanned, ..Settings::default() };
-        let open = NetworkHarness::with(settings, true, &hosts, everybody).await;
+        let open = NetworkHarness::with(settings, Public::Open, &hosts, everybody).await;
         assert!(open.tunnel("localhost:11434").await.is_ok());
         for target in ["localhost:80", "127.0.0.1:11434", "[::1]:11434", "a.localhost:11434"] {
             assert_eq!(open.tunnel(target).await.expect_err(target), "not-in-plan");

@@ -1,10 +1,11 @@
 //! Plain requests.
 
+use sympozium_harness::plan::Public;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::dns::everybody;
-use crate::harness::{Catcher, Manner, NetworkHarness, read_all, read_head, reason_of, run};
+use crate::harness::{Behavior, Catcher, NetworkHarness, read_all, read_head, reason_of, run};
 
 fn answers(request: &str) -> Vec<u8> {
     let path = request.split(' ').nth(1).unwrap_or_default();
@@ -30,19 +31,19 @@ fn answers(request: &str) -> Vec<u8> {
     answer.to_vec()
 }
 
-async fn world() -> (NetworkHarness, Catcher) {
-    let world = NetworkHarness::new(false, &["allowed.example.com"], everybody).await;
-    let catcher = Catcher::at(80, &Manner::Http(answers));
-    (world, catcher)
+async fn start() -> (NetworkHarness, Catcher) {
+    let harness = NetworkHarness::new(Public::Closed, &["allowed.example.com"], everybody).await;
+    let catcher = Catcher::at(80, &Behavior::Http(answers));
+    (harness, catcher)
 }
 
 /// Sends one request on a connection and reads its answer, by its length or chunks.
-async fn exchange(stream: &mut TcpStream, world: &NetworkHarness, request: &str, body: &[u8]) -> (String, Vec<u8>) {
+async fn exchange(stream: &mut TcpStream, harness: &NetworkHarness, request: &str, body: &[u8]) -> (String, Vec<u8>) {
     let (line, fields) = request.split_once('|').unwrap_or((request, ""));
     let fields = fields.replace('|', "\r\n");
     let host = line.split('/').nth(2).expect("a host");
     let fields = if fields.is_empty() { fields } else { format!("{fields}\r\n") };
-    let head = format!("{line} HTTP/1.1\r\nHost: {host}\r\n{}{fields}\r\n", world.authorization());
+    let head = format!("{line} HTTP/1.1\r\nHost: {host}\r\n{}{fields}\r\n", harness.authorization());
     stream.write_all(head.as_bytes()).await.expect("it reads");
     let _ = stream.write_all(body).await;
     let mut head = read_head(stream).await;
@@ -65,8 +66,8 @@ async fn exchange(stream: &mut TcpStream, world: &NetworkHarness, request: &str,
 #[test]
 fn answers_of_every_framing_come_through_on_one_connection() {
     run(answers_of_every_framing_come_through_on_one_connection, async || {
-        let (world, catcher) = world().await;
-        let mut stream = TcpStream::connect(world.address).await.expect("it listens");
+        let (harness, catcher) = start().await;
+        let mut stream = TcpStream::connect(harness.address).await.expect("it listens");
         for (path, expected) in [
             ("length", &b"hello"[..]),
             ("chunks", b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"),
@@ -74,42 +75,42 @@ fn answers_of_every_framing_come_through_on_one_connection() {
             ("early", b"hello"),
         ] {
             let line = format!("GET http://allowed.example.com/{path}");
-            let (head, body) = exchange(&mut stream, &world, &line, b"").await;
+            let (head, body) = exchange(&mut stream, &harness, &line, b"").await;
             assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {head}");
             assert!(head.contains("Connection: keep-alive\r\n"), "{path}: {head}");
             assert_eq!(body, expected, "{path}");
         }
         // Each request had a decision and a connection of its own.
         assert_eq!(catcher.caught().await.len(), 4);
-        assert_eq!(world.outcomes().iter().filter(|it| it.starts_with("allowed")).count(), 4);
+        assert_eq!(harness.outcomes().iter().filter(|it| it.starts_with("allowed")).count(), 4);
     });
 }
 
 #[test]
 fn bodies_go_out_as_they_are_framed() {
     run(bodies_go_out_as_they_are_framed, async || {
-        let (world, catcher) = world().await;
-        let mut stream = TcpStream::connect(world.address).await.expect("it listens");
+        let (harness, catcher) = start().await;
+        let mut stream = TcpStream::connect(harness.address).await.expect("it listens");
         let post = "POST http://allowed.example.com/echo";
-        let (_, body) = exchange(&mut stream, &world, &format!("{post}|Content-Length: 5"), b"hello").await;
+        let (_, body) = exchange(&mut stream, &harness, &format!("{post}|Content-Length: 5"), b"hello").await;
         assert_eq!(body, b"hello");
         let (_, body) = exchange(
             &mut stream,
-            &world,
+            &harness,
             &format!("{post}|Transfer-Encoding: chunked"),
             b"5\r\nhello\r\n0\r\nX: y\r\n\r\n",
         )
         .await;
         assert_eq!(body, b"5\r\nhello\r\n0\r\n\r\n");
         let (_, body) =
-            exchange(&mut stream, &world, &format!("{post}|Expect: 100-continue|Content-Length: 5"), b"later").await;
+            exchange(&mut stream, &harness, &format!("{post}|Expect: 100-continue|Content-Length: 5"), b"later").await;
         assert_eq!(body, b"later");
         let much = vec![b'x'; 3 << 20];
         let line = format!("{post}|Content-Length: {}", much.len());
-        let (_, body) = exchange(&mut stream, &world, &line, &much).await;
+        let (_, body) = exchange(&mut stream, &harness, &line, &much).await;
         assert!(body == much, "{} bytes", body.len());
         // What follows a body is a next head, and not a part of it.
-        let (head, _) = exchange(&mut stream, &world, &format!("{post}|Content-Length: 0"), b"").await;
+        let (head, _) = exchange(&mut stream, &harness, &format!("{post}|Content-Length: 0"), b"").await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         for (body, what) in [
             (&b"5;x\r\nhello\r\n0\r\n\r\n"[..], "extension"),
@@ -118,8 +119,8 @@ fn bodies_go_out_as_they_are_framed() {
             (b"x\r\n", "no number"),
             (b"11111111111111111\r\n", "too large"),
         ] {
-            let mut stream = TcpStream::connect(world.address).await.expect("it listens");
-            let (head, _) = exchange(&mut stream, &world, &format!("{post}|Transfer-Encoding: chunked"), body).await;
+            let mut stream = TcpStream::connect(harness.address).await.expect("it listens");
+            let (head, _) = exchange(&mut stream, &harness, &format!("{post}|Transfer-Encoding: chunked"), body).await;
             assert_eq!(reason_of(&head).as_deref(), Some("body-malformed"), "{what}: {head}");
         }
         assert!(!catcher.heard().contains("Proxy-"));
@@ -129,28 +130,28 @@ fn bodies_go_out_as_they_are_framed() {
 #[test]
 fn e54_a_redirect_is_a_new_request_and_the_credential_goes_to_no_host() {
     run(e54_a_redirect_is_a_new_request_and_the_credential_goes_to_no_host, async || {
-        let (world, catcher) = world().await;
-        let mut stream = TcpStream::connect(world.address).await.expect("it listens");
+        let (harness, catcher) = start().await;
+        let mut stream = TcpStream::connect(harness.address).await.expect("it listens");
         let line = "GET http://allowed.example.com/redirect|X-Own: kept|Authorization: Bearer own";
-        let (head, _) = exchange(&mut stream, &world, line, b"").await;
+        let (head, _) = exchange(&mut stream, &harness, line, b"").await;
         assert!(head.starts_with("HTTP/1.1 302 Found\r\n"), "{head}");
         assert!(head.contains("Location: http://denied.example.com/secret\r\n"), "{head}");
         // As a client would follow it, on the same connection.
-        let (head, _) = exchange(&mut stream, &world, "GET http://denied.example.com/secret", b"").await;
+        let (head, _) = exchange(&mut stream, &harness, "GET http://denied.example.com/secret", b"").await;
         assert_eq!(reason_of(&head).as_deref(), Some("not-in-plan"), "{head}");
         assert_eq!(read_all(&mut stream).await, b"");
         assert_eq!(catcher.caught().await.len(), 1);
         let heard = catcher.heard();
         assert!(heard.contains("X-Own: kept") && heard.contains("Authorization: Bearer own"), "{heard}");
         assert!(!heard.contains("Proxy-Authorization") && !heard.contains("Basic"), "{heard}");
-        assert_eq!(world.dns.asked(), ["allowed.example.com"]);
+        assert_eq!(harness.dns.asked(), ["allowed.example.com"]);
     });
 }
 
 #[test]
 fn answers_that_could_be_read_in_two_ways_are_not_passed_on() {
     run(answers_that_could_be_read_in_two_ways_are_not_passed_on, async || {
-        let (world, _catcher) = world().await;
+        let (harness, _catcher) = start().await;
         for (path, reason) in [
             ("upgrade", "answer-malformed"),
             ("both", "answer-malformed"),
@@ -158,31 +159,31 @@ fn answers_that_could_be_read_in_two_ways_are_not_passed_on() {
             ("not-http", "answer-malformed"),
             ("none", "broken"),
         ] {
-            let mut stream = TcpStream::connect(world.address).await.expect("it listens");
+            let mut stream = TcpStream::connect(harness.address).await.expect("it listens");
             let line = format!("GET http://allowed.example.com/{path}");
-            let (head, _) = exchange(&mut stream, &world, &line, b"").await;
+            let (head, _) = exchange(&mut stream, &harness, &line, b"").await;
             assert!(head.starts_with("HTTP/1.1 502 "), "{path}: {head}");
             assert_eq!(reason_of(&head).as_deref(), Some(reason), "{path}");
         }
         // Too late to say so: the connection ends in the middle.
-        let (mut stream, head) = world.ask("GET http://allowed.example.com/odd-chunk", "allowed.example.com").await;
+        let (mut stream, head) = harness.ask("GET http://allowed.example.com/odd-chunk", "allowed.example.com").await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         assert_eq!(read_all(&mut stream).await, b"");
-        world.wait_for("ended answer-malformed").await;
+        harness.wait_for("ended answer-malformed").await;
     });
 }
 
 #[test]
 fn heads_only_and_old_clients() {
     run(heads_only_and_old_clients, async || {
-        let (world, _catcher) = world().await;
-        let (mut stream, head) = world.ask("HEAD http://allowed.example.com/length", "allowed.example.com").await;
+        let (harness, _catcher) = start().await;
+        let (mut stream, head) = harness.ask("HEAD http://allowed.example.com/length", "allowed.example.com").await;
         assert!(head.contains("Content-Length: 5\r\n"), "{head}");
         // No body came, so this is the next answer.
-        let (head, body) = exchange(&mut stream, &world, "GET http://allowed.example.com/length", b"").await;
+        let (head, body) = exchange(&mut stream, &harness, "GET http://allowed.example.com/length", b"").await;
         assert!(head.starts_with("HTTP/1.1 200 ") && body == b"hello", "{head}");
-        let mut old = TcpStream::connect(world.address).await.expect("it listens");
-        let head = format!("GET http://allowed.example.com/chunks HTTP/1.0\r\n{}\r\n", world.authorization());
+        let mut old = TcpStream::connect(harness.address).await.expect("it listens");
+        let head = format!("GET http://allowed.example.com/chunks HTTP/1.0\r\n{}\r\n", harness.authorization());
         old.write_all(head.as_bytes()).await.expect("it reads");
         let head = read_head(&mut old).await;
         assert!(!head.contains("chunked") && head.contains("Connection: close\r\n"), "{head}");
@@ -193,16 +194,16 @@ fn heads_only_and_old_clients() {
 #[test]
 fn an_answer_may_come_before_the_request_has_ended() {
     run(an_answer_may_come_before_the_request_has_ended, async || {
-        let world = NetworkHarness::new(false, &["allowed.example.com"], everybody).await;
+        let harness = NetworkHarness::new(Public::Closed, &["allowed.example.com"], everybody).await;
         let early = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nno\n";
-        let _catcher = Catcher::at(80, &Manner::Greet(early));
-        let mut stream = TcpStream::connect(world.address).await.expect("it listens");
+        let _catcher = Catcher::at(80, &Behavior::Greet(early));
+        let mut stream = TcpStream::connect(harness.address).await.expect("it listens");
         let line = "POST http://allowed.example.com/|Content-Length: 1000000";
-        let (head, body) = exchange(&mut stream, &world, line, b"the beginning").await;
+        let (head, body) = exchange(&mut stream, &harness, line, b"the beginning").await;
         assert!(head.starts_with("HTTP/1.1 413 Too Large\r\n"), "{head}");
         assert_eq!(body, b"no\n");
         // What is left of the body must not be taken for a request.
         assert_eq!(read_all(&mut stream).await, b"");
-        world.wait_for("ended complete").await;
+        harness.wait_for("ended complete").await;
     });
 }

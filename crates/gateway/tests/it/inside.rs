@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto};
 use sympozium_gateway::forward::{Forward, Forwarder, GatewayAddress};
+use sympozium_harness::credential::{now, sign};
+use sympozium_harness::plan::Public;
 use sympozium_ipc::credential::Credential;
 use sympozium_plan::host::Host;
 use sympozium_testkit::command;
 use tokio::net::UnixListener;
 
 use crate::dns::everybody;
-use crate::harness::{Catcher, Manner, NetworkHarness, RUN, TIMEOUT, now, run, signed};
+use crate::harness::{Behavior, Catcher, NetworkHarness, RUN, TIMEOUT, run};
 
 /// Set for the test as a skill's command sees it: the socket's path, and the credential's two parts.
 const PRISONER: &str = "SYMPOZIUM_TEST_PRISONER";
@@ -24,16 +26,16 @@ fn e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says() {
         return prisoner(&given);
     }
     run(e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says, async || {
-        let world = NetworkHarness::new(false, &["db.example.com 5432"], everybody).await;
-        let catchers = [53, 80, 443, 5432].map(|port| Catcher::at(port, &Manner::Greet(b"ready\n")));
+        let harness = NetworkHarness::new(Public::Closed, &["db.example.com 5432"], everybody).await;
+        let catchers = [53, 80, 443, 5432].map(|port| Catcher::at(port, &Behavior::Greet(b"ready\n")));
         let udp = UdpSocket::bind("0.0.0.0:53").expect("a socket");
         udp.set_nonblocking(true).expect("it can be");
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("gateway");
         let listener = UnixListener::bind(&socket).expect("a listener");
-        let gateway = Arc::clone(&world.gateway);
+        let gateway = Arc::clone(&harness.gateway);
         tokio::spawn(async move { gateway.serve_unix(listener).await });
-        let credential = signed(RUN, "c", now() + 600);
+        let credential = sign(RUN, "c", now() + 600);
         let given = format!("{} {} {}", socket.display(), credential.user, *credential.password);
         let name = "inside::e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says";
         let output = tokio::task::spawn_blocking(move || {
@@ -56,10 +58,10 @@ fn e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says() {
         assert!(udp.recv_from(&mut [0; 16]).is_err(), "a datagram got out");
         // The second forwarder's host is not in the plan.
         assert_eq!(
-            world.outcomes().iter().filter(|it| *it == "refused not-in-plan").count(),
+            harness.outcomes().iter().filter(|it| *it == "refused not-in-plan").count(),
             1,
             "{:?}",
-            world.outcomes()
+            harness.outcomes()
         );
     });
 }

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use sympozium_gateway::Settings;
+use sympozium_harness::plan::Public;
 
 use crate::dns::{Answer, Answers, addresses, everybody};
-use crate::harness::{Catcher, Manner, NetworkHarness, TIMEOUT, echoes, run};
+use crate::harness::{Behavior, Catcher, NetworkHarness, TIMEOUT, echoes, run};
 
 async fn outcome_of(answers: Answers) -> (String, Vec<String>) {
-    let world = NetworkHarness::new(false, &["api.example.com 8080"], answers).await;
-    let catcher = Catcher::at(8080, &Manner::Echo);
-    let got = world.tunnel("api.example.com:8080").await;
+    let harness = NetworkHarness::new(Public::Closed, &["api.example.com 8080"], answers).await;
+    let catcher = Catcher::at(8080, &Behavior::Echo);
+    let got = harness.tunnel("api.example.com:8080").await;
     (got.map_or_else(|it| it, |_| "ok".into()), catcher.caught().await)
 }
 
@@ -27,12 +28,12 @@ fn e53_a_name_that_changes_between_two_questions_is_checked_each_time() {
                 _ => addresses(&["169.254.169.254"]),
             }
         }
-        let world = NetworkHarness::new(false, &["api.example.com 8080"], answers).await;
-        let catcher = Catcher::at(8080, &Manner::Echo);
+        let harness = NetworkHarness::new(Public::Closed, &["api.example.com 8080"], answers).await;
+        let catcher = Catcher::at(8080, &Behavior::Echo);
         // One question for one decision: what was checked is what is connected to.
-        let mut first = world.tunnel("api.example.com:8080").await.expect("public");
+        let mut first = harness.tunnel("api.example.com:8080").await.expect("public");
         assert!(echoes(&mut first, b"one").await);
-        let second = world.tunnel("api.example.com:8080").await.expect_err("moved");
+        let second = harness.tunnel("api.example.com:8080").await.expect_err("moved");
         assert_eq!(second, "metadata");
         // What was allowed goes on to where it was allowed to.
         assert!(echoes(&mut first, b"two").await);
@@ -67,11 +68,11 @@ fn e53_no_time_to_live_means_one_question_for_one_connection() {
                 _ => addresses(&["127.0.0.1"]),
             }
         }
-        let world = NetworkHarness::new(false, &["api.example.com 8080"], answers).await;
-        let catcher = Catcher::at(8080, &Manner::Echo);
-        assert!(world.tunnel("api.example.com:8080").await.is_ok());
-        assert!(world.tunnel("api.example.com:8080").await.is_ok());
-        assert!(world.tunnel("api.example.com:8080").await.is_err());
+        let harness = NetworkHarness::new(Public::Closed, &["api.example.com 8080"], answers).await;
+        let catcher = Catcher::at(8080, &Behavior::Echo);
+        assert!(harness.tunnel("api.example.com:8080").await.is_ok());
+        assert!(harness.tunnel("api.example.com:8080").await.is_ok());
+        assert!(harness.tunnel("api.example.com:8080").await.is_err());
         assert_eq!(catcher.caught().await, ["1.1.1.1", "2.2.2.2"]);
     });
 }
@@ -86,11 +87,11 @@ fn e53_an_answer_is_good_for_one_decision_however_long_it_may_be_kept() {
                 _ => Answer::Lasting(vec!["2.2.2.2"]),
             }
         }
-        let world = NetworkHarness::new(false, &["api.example.com 8080"], answers).await;
-        let catcher = Catcher::at(8080, &Manner::Echo);
-        assert!(world.tunnel("api.example.com:8080").await.is_ok());
-        assert!(world.tunnel("api.example.com:8080").await.is_err());
-        assert!(world.tunnel("api.example.com:8080").await.is_ok());
+        let harness = NetworkHarness::new(Public::Closed, &["api.example.com 8080"], answers).await;
+        let catcher = Catcher::at(8080, &Behavior::Echo);
+        assert!(harness.tunnel("api.example.com:8080").await.is_ok());
+        assert!(harness.tunnel("api.example.com:8080").await.is_err());
+        assert!(harness.tunnel("api.example.com:8080").await.is_ok());
         assert_eq!(catcher.caught().await, ["1.1.1.1", "2.2.2.2"]);
     });
 }
@@ -113,11 +114,11 @@ fn e53_one_private_address_of_the_other_family_spoils_them_all() {
     });
 }
 
-/// At another port, for a second world in one namespace.
+/// At another port, for a second harness in one namespace.
 async fn outcome_of_second(answers: Answers) -> (String, Vec<String>) {
-    let world = NetworkHarness::new(false, &["api.example.com 8081"], answers).await;
-    let catcher = Catcher::at(8081, &Manner::Echo);
-    let got = world.tunnel("api.example.com:8081").await;
+    let harness = NetworkHarness::new(Public::Closed, &["api.example.com 8081"], answers).await;
+    let catcher = Catcher::at(8081, &Behavior::Echo);
+    let got = harness.tunnel("api.example.com:8081").await;
     (got.map_or_else(|it| it, |_| "ok".into()), catcher.caught().await)
 }
 
@@ -140,8 +141,9 @@ fn e53_more_addresses_than_can_be_checked_are_refused() {
 #[test]
 fn e53_names_that_no_plan_lists_are_never_asked_for() {
     run(e53_names_that_no_plan_lists_are_never_asked_for, async || {
-        let world = NetworkHarness::new(false, &["api.example.com 443", "*.cdn.example.com 443"], everybody).await;
-        let catcher = Catcher::at(443, &Manner::Echo);
+        let harness =
+            NetworkHarness::new(Public::Closed, &["api.example.com 443", "*.cdn.example.com 443"], everybody).await;
+        let catcher = Catcher::at(443, &Behavior::Echo);
         for target in [
             // Secrets in names, and resolvers over HTTPS.
             "c2VjcmV0.evil.example:443",
@@ -154,14 +156,14 @@ fn e53_names_that_no_plan_lists_are_never_asked_for() {
             "api.example.com:53",
             "cdn.example.com:443",
         ] {
-            assert_eq!(world.tunnel(target).await.expect_err(target), "not-in-plan");
+            assert_eq!(harness.tunnel(target).await.expect_err(target), "not-in-plan");
             let url = format!("GET http://{target}/");
-            let (_, answer) = world.ask(&url, target).await;
+            let (_, answer) = harness.ask(&url, target).await;
             assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
         }
-        assert_eq!(world.dns.asked(), Vec::<String>::new());
-        assert!(world.tunnel("api.example.com:443").await.is_ok());
-        assert_eq!(world.dns.asked(), ["api.example.com"]);
+        assert_eq!(harness.dns.asked(), Vec::<String>::new());
+        assert!(harness.tunnel("api.example.com:443").await.is_ok());
+        assert_eq!(harness.dns.asked(), ["api.example.com"]);
         assert_eq!(catcher.caught().await, ["93.184.216.34"]);
     });
 }
@@ -189,18 +191,18 @@ fn e53_answers_that_do_not_come_or_do_not_fit() {
         // A resolver that answers has enough time; the silent one is not waited for.
         let settings = |resolve_deadline| Settings { resolve_timeout: resolve_deadline, ..Settings::default() };
         let listed = &["*.example.com 8080"];
-        let patient = NetworkHarness::with(settings(TIMEOUT), false, listed, answers).await;
+        let patient = NetworkHarness::with(settings(TIMEOUT), Public::Closed, listed, answers).await;
         let short = Duration::from_millis(300);
-        let hasty = NetworkHarness::with(settings(short), false, listed, answers).await;
-        let catcher = Catcher::at(8080, &Manner::Echo);
-        for (world, name, expected) in [
+        let hasty = NetworkHarness::with(settings(short), Public::Closed, listed, answers).await;
+        let catcher = Catcher::at(8080, &Behavior::Echo);
+        for (harness, name, expected) in [
             (&patient, "none", "name-not-found"),
             (&patient, "empty", "name-not-found"),
             (&patient, "failure", "resolve-failed"),
             (&patient, "large", "ok"),
             (&hasty, "silent", "resolve-timeout"),
         ] {
-            let got = world.tunnel(&format!("{name}.example.com:8080")).await;
+            let got = harness.tunnel(&format!("{name}.example.com:8080")).await;
             assert_eq!(got.map_or_else(|it| it, |_| "ok".into()), expected, "{name}");
         }
         assert_eq!(catcher.caught().await, ["1.2.3.4"]);
@@ -210,16 +212,17 @@ fn e53_answers_that_do_not_come_or_do_not_fit() {
 #[test]
 fn names_of_services_are_completed_with_the_clusters_domain_and_no_others() {
     run(names_of_services_are_completed_with_the_clusters_domain_and_no_others, async || {
-        let world =
-            NetworkHarness::new(false, &["db.team.svc 8080", "api.example.com 8080", "intranet 8080"], |_, _| {
-                addresses(&["10.0.0.1"])
-            })
-            .await;
-        let _catcher = Catcher::at(8080, &Manner::Echo);
+        let harness = NetworkHarness::new(
+            Public::Closed,
+            &["db.team.svc 8080", "api.example.com 8080", "intranet 8080"],
+            |_, _| addresses(&["10.0.0.1"]),
+        )
+        .await;
+        let _catcher = Catcher::at(8080, &Behavior::Echo);
         for target in ["db.team.svc:8080", "intranet:8080", "api.example.com:8080"] {
-            let _ = world.tunnel(target).await;
+            let _ = harness.tunnel(target).await;
         }
         let asked = ["api.example.com", "db.team.svc.cluster.local", "intranet"];
-        assert_eq!(world.dns.asked(), asked);
+        assert_eq!(harness.dns.asked(), asked);
     });
 }

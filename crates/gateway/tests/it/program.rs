@@ -4,24 +4,26 @@ mod fair;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
+use sympozium_harness::credential::KEY_FILE;
+use sympozium_harness::plan::{STORED_PLAN, stored_plan};
+use sympozium_testkit::daemon::Daemon;
 use sympozium_testkit::{command, wait_until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::dns::{Dns, everybody};
-use crate::harness::{Catcher, Manner, TIMEOUT, authorization, echoes, read_all, read_head, reason_of, run};
+use crate::harness::{Behavior, Catcher, TIMEOUT, authorization, echoes, read_all, read_head, reason_of, run};
 use crate::tls::{certificate, connector, hello};
 use sympozium_ipc::credential::Credential;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sympozium-gateway");
-const PLAN: &str = include_str!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
 const HOST: &str = "tickets.example.com:443";
 
 struct Program {
-    child: Child,
+    daemon: Daemon,
     directory: tempfile::TempDir,
 }
 
@@ -35,49 +37,30 @@ impl Program {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
         fs::create_dir(at("plans")).expect("a directory");
-        fs::write(at("plans/run.json"), PLAN).expect("a plan");
-        fs::write(at("keys"), format!("k1 {}\n", "5a".repeat(32))).expect("keys");
-        let log = fs::File::create(at("log")).expect("a log");
-        let child = command(PROGRAM)
+        fs::write(at("plans/run.json"), STORED_PLAN).expect("a plan");
+        fs::write(at("keys"), KEY_FILE).expect("keys");
+        let mut program = command(PROGRAM);
+        program
             .args(["serve", "--listen", listen, "--probe-listen=127.0.0.1:3129", "--canary=3130"])
             .arg(format!("--dns={}", dns.address))
             .arg("--plans")
             .arg(at("plans"))
             .arg("--key-file")
             .arg(at("keys"))
-            .args(more)
-            .stderr(Stdio::from(log))
-            .spawn()
-            .expect("it starts");
-        let program = Self { child, directory };
-        program.wait_for_log("listening for probes");
-        program
+            .args(more);
+        let daemon = Daemon::start(program, &at("log")).expect("it starts");
+        daemon.wait_for_log("listening for probes");
+        Self { daemon, directory }
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn log(&self) -> String {
-        fs::read_to_string(self.path("log")).expect("a log")
-    }
-
-    fn wait_for_log(&self, words: &str) {
-        let there = wait_until(TIMEOUT, || self.log().contains(words));
-        assert!(there, "no {words:?} in {}", self.log());
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).expect("a pid");
-        kill_process(Pid::from_raw(pid).expect("a pid"), signal).expect("it lives");
-    }
-
     /// What `sign` gives for a credential of the plan.
     fn credential(&self, name: &str) -> Credential {
-        let plan: serde_json::Value = serde_json::from_str(PLAN).expect("JSON");
-        let uid = plan["run"]["uid"].as_str().expect("a UID");
         let signed = command(PROGRAM)
-            .args(["sign", "--run", uid, "--name", name, "--key-file"])
+            .args(["sign", "--run", stored_plan().run.uid.as_str(), "--name", name, "--key-file"])
             .arg(self.path("keys"))
             .output()
             .expect("it starts");
@@ -99,7 +82,7 @@ impl Program {
     /// A tunnel through which something has come back.
     async fn busy_tunnel(&self) -> TcpStream {
         let (mut stream, answer) = self.tunnel("skill-tickets").await;
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}{}", self.log());
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}{}", self.daemon.log());
         let first = hello(Some("tickets.example.com"), 9999);
         stream.write_all(&first).await.expect("it reads");
         let mut back = vec![0; first.len()];
@@ -109,18 +92,11 @@ impl Program {
     }
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn it_serves_the_plans_of_a_directory_until_they_are_gone() {
     run(it_serves_the_plans_of_a_directory_until_they_are_gone, async || {
         let dns = Dns::start(everybody).await;
-        let catcher = Catcher::at(443, &Manner::Echo);
+        let catcher = Catcher::at(443, &Behavior::Echo);
         let mut program = Program::start(&dns, &[]);
         let mut canary = TcpStream::connect("127.0.0.1:3130").await.expect("it listens");
         assert!(read_all(&mut canary).await.starts_with(b"sympozium-gateway canary"));
@@ -135,20 +111,19 @@ fn it_serves_the_plans_of_a_directory_until_they_are_gone() {
 
         // E56: what is read again ends what is gone, and cuts it.
         fs::remove_file(program.path("plans/run.json")).expect("it was there");
-        program.signal(Signal::HUP);
+        program.daemon.signal(Signal::HUP).expect("it lives");
         assert_eq!(read_all(&mut tunnel).await, b"");
         let (_, answer) = program.tunnel("skill-tickets").await;
         assert!(answer.starts_with("HTTP/1.1 407 "), "{answer}");
-        fs::write(program.path("plans/run.json"), PLAN).expect("a plan");
-        program.signal(Signal::HUP);
-        program.wait_for_log("a plan cannot be used");
+        fs::write(program.path("plans/run.json"), STORED_PLAN).expect("a plan");
+        program.daemon.signal(Signal::HUP).expect("it lives");
+        program.daemon.wait_for_log("a plan cannot be used");
         let (_, answer) = program.tunnel("skill-tickets").await;
         assert!(answer.starts_with("HTTP/1.1 407 "), "a run came back: {answer}");
 
-        program.signal(Signal::TERM);
-        let ended = program.child.wait().expect("it ends");
-        assert_eq!(ended.code(), Some(0));
-        let log = program.log();
+        program.daemon.signal(Signal::TERM).expect("it lives");
+        assert_eq!(program.daemon.wait().expect("it ends").code(), Some(0));
+        let log = program.daemon.log();
         for words in ["\"allowed\"", "not-in-plan", "run-over", "tickets.example.com:443"] {
             assert!(log.contains(words), "no {words} in {log}");
         }
@@ -162,12 +137,11 @@ fn it_serves_the_plans_of_a_directory_until_they_are_gone() {
 fn e56_when_it_is_killed_connections_are_cut_and_nothing_else_answers() {
     run(e56_when_it_is_killed_connections_are_cut_and_nothing_else_answers, async || {
         let dns = Dns::start(everybody).await;
-        let _catcher = Catcher::at(443, &Manner::Echo);
-        let mut program = Program::start(&dns, &[]);
+        let _catcher = Catcher::at(443, &Behavior::Echo);
+        let program = Program::start(&dns, &[]);
         let mut tunnel = program.busy_tunnel().await;
-        program.child.kill().expect("it lives");
+        program.daemon.kill().expect("it ends");
         assert_eq!(read_all(&mut tunnel).await, b"");
-        program.child.wait().expect("it ends");
         assert!(TcpStream::connect("127.0.0.1:3128").await.is_err());
     });
 }
@@ -176,16 +150,16 @@ fn e56_when_it_is_killed_connections_are_cut_and_nothing_else_answers() {
 fn e56_a_plan_that_cannot_be_read_any_more_ends_its_run() {
     run(e56_a_plan_that_cannot_be_read_any_more_ends_its_run, async || {
         let dns = Dns::start(everybody).await;
-        let _catcher = Catcher::at(443, &Manner::Echo);
+        let _catcher = Catcher::at(443, &Behavior::Echo);
         let program = Program::start(&dns, &[]);
         let mut tunnel = program.busy_tunnel().await;
-        fs::write(program.path("plans/run.json"), &PLAN[..PLAN.len() / 2]).expect("half a plan");
+        fs::write(program.path("plans/run.json"), &STORED_PLAN[..STORED_PLAN.len() / 2]).expect("half a plan");
         // Keys that cannot be read change nothing.
         fs::write(program.path("keys"), "nonsense").expect("written");
-        program.signal(Signal::HUP);
+        program.daemon.signal(Signal::HUP).expect("it lives");
         assert_eq!(read_all(&mut tunnel).await, b"");
-        program.wait_for_log("the keys cannot be used; those before stay in use");
-        program.wait_for_log("a plan cannot be used");
+        program.daemon.wait_for_log("the keys cannot be used; those before stay in use");
+        program.daemon.wait_for_log("a plan cannot be used");
     });
 }
 
@@ -193,13 +167,13 @@ fn e56_a_plan_that_cannot_be_read_any_more_ends_its_run() {
 fn it_ends_in_time_with_tunnels_open() {
     run(it_ends_in_time_with_tunnels_open, async || {
         let dns = Dns::start(everybody).await;
-        let _catcher = Catcher::at(443, &Manner::Echo);
+        let _catcher = Catcher::at(443, &Behavior::Echo);
         let mut program = Program::start(&dns, &[]);
         let mut tunnel = program.busy_tunnel().await;
-        program.signal(Signal::TERM);
+        program.daemon.signal(Signal::TERM).expect("it lives");
         assert_eq!(read_all(&mut tunnel).await, b"");
-        assert_eq!(program.child.wait().expect("it ends").code(), Some(0));
-        assert!(program.log().contains("gateway-ending"), "{}", program.log());
+        assert_eq!(program.daemon.wait().expect("it ends").code(), Some(0));
+        assert!(program.daemon.log().contains("gateway-ending"), "{}", program.daemon.log());
     });
 }
 
@@ -207,7 +181,7 @@ fn it_ends_in_time_with_tunnels_open() {
 fn it_serves_a_socket_in_the_file_system_and_forwards_to_it() {
     run(it_serves_a_socket_in_the_file_system_and_forwards_to_it, async || {
         let dns = Dns::start(everybody).await;
-        let catcher = Catcher::at(443, &Manner::Echo);
+        let catcher = Catcher::at(443, &Behavior::Echo);
         let directory = tempfile::tempdir().expect("a directory");
         let place = format!("unix:{}", directory.path().join("socket").display());
         let program = Program::start_at(&dns, &place, &[]);
@@ -233,7 +207,7 @@ fn it_serves_a_socket_in_the_file_system_and_forwards_to_it() {
         stream.set_nonblocking(true).expect("it can be");
         let mut stream = TcpStream::from_std(stream).expect("a stream");
         let first = hello(Some("tickets.example.com"), 9999);
-        assert!(echoes(&mut stream, &first).await, "{}", program.log());
+        assert!(echoes(&mut stream, &first).await, "{}", program.daemon.log());
         assert_eq!(catcher.caught().await, ["93.184.216.34"]);
         let pid = i32::try_from(forward.id()).expect("a pid");
         kill_process(Pid::from_raw(pid).expect("a pid"), Signal::TERM).expect("it lives");
@@ -246,7 +220,7 @@ fn it_serves_a_socket_in_the_file_system_and_forwards_to_it() {
 fn it_serves_tls() {
     run(it_serves_tls, async || {
         let dns = Dns::start(everybody).await;
-        let _catcher = Catcher::at(443, &Manner::Echo);
+        let _catcher = Catcher::at(443, &Behavior::Echo);
         let files = tempfile::tempdir().expect("a directory");
         let (root, _, certificate, key) = certificate(&["gateway.example"]);
         let place = |name: &str, text: &str| {
@@ -277,7 +251,7 @@ fn it_serves_tls() {
 fn missing_settings_are_reported_with_a_hint() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = |name: &str| directory.path().join(name);
-    fs::write(at("keys"), format!("k1 {}\n", "5a".repeat(32))).expect("keys");
+    fs::write(at("keys"), KEY_FILE).expect("keys");
     let serve = |plans: &Path, keys: &Path| {
         let output = command(PROGRAM)
             .args(["serve", "--listen=127.0.0.1:0", "--dns=127.0.0.1:53", "--log-level=error"])

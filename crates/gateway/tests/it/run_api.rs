@@ -26,15 +26,16 @@ use sympozium_gateway::resolve::ResolveError;
 use sympozium_gateway::run_api::local::{ApprovalQueue, NoScheduler, RecordStore};
 use sympozium_gateway::run_api::{QuestionHandler, ReportStore, Scheduler};
 use sympozium_gateway::{Gateway, NetworkAccess, RunApi, Settings};
+use sympozium_harness::credential::{keys, now, token_until};
+use sympozium_harness::plan::stored_plan;
 use sympozium_ipc::receipt::{Chain, Event};
 use sympozium_ipc::run_api::{AgentEnd, BridgePhase, RUN_CREDENTIAL, Report, Usage, path};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::harness::{TIMEOUT, keys, now, signed};
+use crate::harness::TIMEOUT;
 
-const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
-/// The run of [`PLAN`], and another one.
+/// The run of the stored plan, and another one.
 const UID: &str = "3f2c1a90-77f4-4c62-9f0e-0123456789ab";
 const OTHER: &str = "11111111-77f4-4c62-9f0e-0123456789ab";
 
@@ -62,7 +63,7 @@ struct RunApiHarness {
 }
 
 pub fn plan(uid: &str, change: impl FnOnce(&mut RunPlan)) -> RunPlan {
-    let mut plan = RunPlan::read(PLAN.trim_ascii()).expect("a plan");
+    let mut plan = stored_plan();
     plan.run.uid = Uid::new(uid);
     // The approver.
     plan.approval.approvers = None;
@@ -180,11 +181,6 @@ fn gateway_with(
 
 fn token(run: &str, name: &str) -> String {
     token_until(run, name, now() + 600)
-}
-
-fn token_until(run: &str, name: &str, expires: u64) -> String {
-    let credential = signed(run, name, expires);
-    format!("{}:{}", credential.user, *credential.password)
 }
 
 /// Makes the reports of a run.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use sympozium_harness::plan::Public;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::dns::everybody;
-use crate::harness::{Catcher, Manner, NetworkHarness, echoes, read_all, run};
+use crate::harness::{Behavior, Catcher, NetworkHarness, echoes, read_all, run};
 
 /// A ClientHello for a name, or for none, cut into records of this many bytes.
 pub fn hello(name: Option<&str>, record: usize) -> Vec<u8> {
@@ -100,7 +101,8 @@ fn the_server_of_a_tunnel_is_the_one_that_it_was_asked_for() {
     run(the_server_of_a_tunnel_is_the_one_that_it_was_asked_for, async || {
         let (certificate, key, ..) = certificate(&["api.example.com", "other.example.com", "93.184.216.34"]);
         server(certificate.clone(), key).await;
-        let world = NetworkHarness::new(false, &["api.example.com 443", "93.184.216.34 443"], everybody).await;
+        let harness =
+            NetworkHarness::new(Public::Closed, &["api.example.com 443", "93.184.216.34 443"], everybody).await;
         let named = connector(certificate.clone(), true);
         let nameless = connector(certificate, false);
         let host = "api.example.com:443";
@@ -112,11 +114,11 @@ fn the_server_of_a_tunnel_is_the_one_that_it_was_asked_for() {
             ("93.184.216.34:443", &named, "93.184.216.34", true),
             ("93.184.216.34:443", &named, "api.example.com", false),
         ] {
-            let tunnel = world.tunnel(target).await.expect(target);
+            let tunnel = harness.tunnel(target).await.expect(target);
             assert_eq!(handshake(connector, tunnel, name).await, expected, "{target} {name}");
         }
         for reason in ["ended other-server-name", "ended no-server-name"] {
-            world.wait_for(reason).await;
+            harness.wait_for(reason).await;
         }
     });
 }
@@ -124,9 +126,9 @@ fn the_server_of_a_tunnel_is_the_one_that_it_was_asked_for() {
 #[test]
 fn nothing_of_a_tunnel_that_is_cut_reaches_the_server() {
     run(nothing_of_a_tunnel_that_is_cut_reaches_the_server, async || {
-        let world = NetworkHarness::new(false, &["api.example.com"], everybody).await;
-        let https = Catcher::at(443, &Manner::Echo);
-        let other = Catcher::at(8443, &Manner::Echo);
+        let harness = NetworkHarness::new(Public::Closed, &["api.example.com"], everybody).await;
+        let https = Catcher::at(443, &Behavior::Echo);
+        let other = Catcher::at(8443, &Behavior::Echo);
         let good = "api.example.com";
         for (port, first, reason) in [
             (443, b"GET / HTTP/1.1\r\n".to_vec(), "not-tls"),
@@ -142,15 +144,15 @@ fn nothing_of_a_tunnel_that_is_cut_reaches_the_server() {
             (8443, [&[22, 3, 1, 0, 0], &hello(Some("evil.example.com"), 9999)[..]].concat(), "hello-malformed"),
             (8443, [&[21, 3, 1, 0, 2, 1, 100], &hello(Some("evil.example.com"), 9999)[..]].concat(), "hello-malformed"),
         ] {
-            let mut tunnel = world.tunnel(&format!("{good}:{port}")).await.expect("allowed");
+            let mut tunnel = harness.tunnel(&format!("{good}:{port}")).await.expect("allowed");
             tunnel.write_all(&first).await.expect("it reads");
             assert_eq!(read_all(&mut tunnel).await, b"", "{reason}");
-            world.wait_for(&format!("ended {reason}")).await;
+            harness.wait_for(&format!("ended {reason}")).await;
         }
         assert_eq!((https.heard(), other.heard()), (String::new(), String::new()));
         // In whatever pieces a good one comes, all of it gets there.
         for (port, record) in [(443, 9999), (443, 1), (8443, 7)] {
-            let mut tunnel = world.tunnel(&format!("{good}:{port}")).await.expect("allowed");
+            let mut tunnel = harness.tunnel(&format!("{good}:{port}")).await.expect("allowed");
             let bytes = hello(Some("API.example.com"), record);
             for byte in &bytes[..bytes.len() - 1] {
                 tunnel.write_all(&[*byte]).await.expect("it reads");
@@ -173,7 +175,7 @@ const RETRY: [u8; 43] = [
 #[test]
 fn a_second_hello_is_for_the_same_server() {
     run(a_second_hello_is_for_the_same_server, async || {
-        let world = NetworkHarness::new(false, &["api.example.com"], everybody).await;
+        let harness = NetworkHarness::new(Public::Closed, &["api.example.com"], everybody).await;
         // Answers whatever comes with a retry, and says back what follows.
         let listener = TcpListener::bind("0.0.0.0:8443").await.expect("a listener");
         tokio::spawn(async move {
@@ -188,7 +190,7 @@ fn a_second_hello_is_for_the_same_server() {
             }
         });
         for (second, expected) in [("api.example.com", true), ("evil.example.com", false)] {
-            let mut tunnel = world.tunnel("api.example.com:8443").await.expect("allowed");
+            let mut tunnel = harness.tunnel("api.example.com:8443").await.expect("allowed");
             let first = hello(Some("api.example.com"), 9999);
             tunnel.write_all(&first).await.expect("it reads");
             let mut answer = [0; RETRY.len()];
@@ -196,7 +198,7 @@ fn a_second_hello_is_for_the_same_server() {
             let passes = echoes(&mut tunnel, &hello(Some(second), 9999)).await;
             assert_eq!(passes, expected, "{second}");
         }
-        world.wait_for("ended other-server-name").await;
+        harness.wait_for("ended other-server-name").await;
     });
 }
 
@@ -207,8 +209,8 @@ fn a_handshake_with_a_retry_works() {
         // The client offers a key of another group first, so the server asks for another hello.
         let groups = vec![rustls::crypto::ring::kx_group::SECP256R1];
         server_with(certificate.clone(), key, groups).await;
-        let world = NetworkHarness::new(false, &["api.example.com 443"], everybody).await;
-        let tunnel = world.tunnel("api.example.com:443").await.expect("allowed");
+        let harness = NetworkHarness::new(Public::Closed, &["api.example.com 443"], everybody).await;
+        let tunnel = harness.tunnel("api.example.com:443").await.expect("allowed");
         let connector = connector(certificate, true);
         assert!(handshake(&connector, tunnel, "api.example.com").await);
     });
@@ -217,15 +219,16 @@ fn a_handshake_with_a_retry_works() {
 #[test]
 fn other_protocols_pass_at_other_ports_whichever_side_begins() {
     run(other_protocols_pass_at_other_ports_whichever_side_begins, async || {
-        let world = NetworkHarness::new(false, &["git.example.com 22", "db.example.com 5432"], everybody).await;
-        let _ssh = Catcher::at(22, &Manner::Greet(b"SSH-2.0-server\r\n"));
-        let _db = Catcher::at(5432, &Manner::Echo);
-        let mut tunnel = world.tunnel("git.example.com:22").await.expect("allowed");
+        let harness =
+            NetworkHarness::new(Public::Closed, &["git.example.com 22", "db.example.com 5432"], everybody).await;
+        let _ssh = Catcher::at(22, &Behavior::Greet(b"SSH-2.0-server\r\n"));
+        let _db = Catcher::at(5432, &Behavior::Echo);
+        let mut tunnel = harness.tunnel("git.example.com:22").await.expect("allowed");
         let mut greeting = [0; 16];
         tunnel.read_exact(&mut greeting).await.expect("a greeting");
         assert_eq!(&greeting, b"SSH-2.0-server\r\n");
         assert!(echoes(&mut tunnel, b"SSH-2.0-client\r\n").await);
-        let mut tunnel = world.tunnel("db.example.com:5432").await.expect("allowed");
+        let mut tunnel = harness.tunnel("db.example.com:5432").await.expect("allowed");
         // What begins like TLS and goes on otherwise is held back until that is clear, and then passes.
         tunnel.write_all(&[22]).await.expect("it reads");
         assert!(echoes_after(&mut tunnel, &[22], &[0, 1, 2]).await);

@@ -69,6 +69,18 @@ impl Cluster {
         Api::connect(self.kubeconfig.clone(), None, Vec::new())
     }
 
+    /// A client for the runtime of the caller, as the administrator.
+    ///
+    /// # Errors
+    ///
+    /// When the kubeconfig cannot be used.
+    pub async fn client(&self) -> Result<Client> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let read = Kubeconfig::read_from(&self.kubeconfig).context("reading the kubeconfig")?;
+        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+        Client::try_from(config.context("the kubeconfig cannot be used")?).context("the kubeconfig cannot be used")
+    }
+
     /// The same as another user.
     ///
     /// # Errors

@@ -28,12 +28,13 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
 use super::image::{OUR_TAG, written_images};
+use super::kubectl::DEFINITIONS;
 use super::runs::is_over;
 use super::{Cluster, Image, Kubectl, Namespace, Security, eventually};
 use crate::static_build::{self, target_directory, workspace_root};
@@ -49,8 +50,7 @@ pub const IMAGES: [&str; 5] =
 const OF_PACKS: [&str; 3] = ["skill-k8s-ops", "skill-sre-observability", "skill-incident-response"];
 /// What names our images in manifests.
 const REGISTRY: &str = "ghcr.io/sympozium-ai/sympozium/";
-/// What is applied, in this order: kinds first, and the rest when they are known.
-const DEFINITIONS: &str = "config/crds";
+/// What is applied after the kinds.
 const MANIFESTS: &[&str] = &["config/install", "config/skillpacks"];
 const FLOOR: &str = "config/policies/floor.yaml";
 /// How the controller is told to wait for less than it usually does. It counts from the creation of a run, which it may
@@ -201,7 +201,7 @@ impl<'c> Installation<'c> {
         for name in DEPLOYMENTS {
             let selector = format!("app.kubernetes.io/name={name}");
             let arguments = ["logs", "--selector", &selector, "--prefix", LOG_LINES, "--ignore-errors"];
-            text.push_str(&told(&self.system(), &arguments));
+            text.push_str(&printed(&self.system(), &arguments));
         }
         text
     }
@@ -213,7 +213,7 @@ impl<'c> Installation<'c> {
             &["get", "jobs,pods", "-o", "wide"],
             &["get", "events", "--sort-by=.lastTimestamp"],
         ] {
-            text.push_str(&told(namespace.kubectl(), arguments));
+            text.push_str(&printed(namespace.kubectl(), arguments));
         }
         text + &self.logs()
     }
@@ -229,12 +229,7 @@ impl<'c> Installation<'c> {
         for name in IMAGES {
             self.import(name)?;
         }
-        let kubectl = self.cluster.kubectl();
-        let definitions = workspace_root().join(DEFINITIONS);
-        let definitions = definitions.to_string_lossy();
-        kubectl.run(&["apply", "--server-side", "-f", &definitions])?;
-        let established = ["wait", "--for=condition=Established", "--timeout=180s", "-f", &definitions];
-        kubectl.run(&established)?;
+        self.cluster.kubectl().install_kinds()?;
         for (file, text) in &sources.manifests {
             let folder = tempfile::tempdir().context("making a folder for manifests")?;
             let path = folder.path().join("manifest.yaml");
@@ -242,10 +237,7 @@ impl<'c> Installation<'c> {
             let path = path.to_string_lossy();
             let arguments = ["apply", "--server-side", "--force-conflicts", "-f", &path];
             // Packs name no namespace; what is installed names its own.
-            let kubectl = match text.contains("kind: SkillPack") {
-                true => self.system(),
-                false => self.cluster.kubectl(),
-            };
+            let kubectl = if text.contains("kind: SkillPack") { self.system() } else { self.cluster.kubectl() };
             kubectl.run(&arguments).with_context(|| file.clone())?;
         }
         for name in DEPLOYMENTS {
@@ -255,10 +247,7 @@ impl<'c> Installation<'c> {
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": MARKER }, "data": { "key": sources.key },
         });
-        let arguments = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
-        let marked = self.system().feed(&arguments, &marker)?;
-        ensure!(marked.success, "marking what is installed: {}", marked.stderr);
-        Ok(())
+        self.system().apply(&marker).context("marking what is installed")
     }
 
     /// Waits until a Deployment is as its manifest says, and serves.
@@ -276,7 +265,7 @@ impl<'c> Installation<'c> {
             Ok((current && all.iter().all(|field| count(field) == wanted)).then_some(()))
         });
         outcome.or_else(|error| {
-            let pods = told(&self.system(), &["describe", "pods"]);
+            let pods = printed(&self.system(), &["describe", "pods"]);
             let tail: Vec<_> = pods.lines().rev().take(60).collect();
             let tail: Vec<_> = tail.into_iter().rev().collect();
             bail!("{error:#}\n{}\n{}", tail.join("\n"), self.logs())
@@ -300,12 +289,12 @@ impl<'c> Installation<'c> {
 }
 
 /// What a call printed, with its name, for people.
-fn told(kubectl: &Kubectl, arguments: &[&str]) -> String {
-    let said = match kubectl.attempt(arguments) {
+fn printed(kubectl: &Kubectl, arguments: &[&str]) -> String {
+    let text = match kubectl.attempt(arguments) {
         Ok(printed) => format!("{}{}", printed.stdout, printed.stderr),
         Err(error) => format!("{error:#}"),
     };
-    format!("--- kubectl {}\n{said}\n", arguments.join(" "))
+    format!("--- kubectl {}\n{text}\n", arguments.join(" "))
 }
 
 /// One process installs at a time; the kernel drops the lock with its holder.

@@ -4,6 +4,7 @@
 //! tests make most (create an object, get one, wait for one) go to the API server from this process where a client is compiled in:
 //! see [`Route`].
 
+use std::fs;
 use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,11 +14,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
+use crate::static_build::workspace_root;
+
 #[cfg(feature = "kube")]
 use super::api::Api;
 #[cfg(feature = "kube")]
 use super::direct::Direct;
+use super::eventually;
 
+/// Where the definitions of our kinds are.
+pub(super) const DEFINITIONS: &str = "config/crds";
 /// Between two watches.
 const WATCH_PAUSE: Duration = Duration::from_millis(100);
 /// What `kubectl` says of a connection that a busy machine did not open within ten seconds: the call was not made.
@@ -198,6 +204,51 @@ impl Kubectl {
             bail!("creating {} {}: {}", object["kind"], object["metadata"]["name"], printed.stderr.trim());
         }
         serde_json::from_str(&printed.stdout).context("reading the created object")
+    }
+
+    /// Applies an object as it is given, whoever applied it before.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses it; the message has its reasons.
+    pub fn apply(&self, object: &Value) -> Result<()> {
+        let printed = self.feed(&["apply", "--server-side", "--force-conflicts", "-f", "-"], object)?;
+        if !printed.success {
+            bail!("applying {} {}: {}", object["kind"], object["metadata"]["name"], printed.stderr.trim());
+        }
+        Ok(())
+    }
+
+    /// Installs our kinds, and waits until the API server serves them and clients find them.
+    ///
+    /// # Errors
+    ///
+    /// When the API server refuses them, or does not serve them in time.
+    pub fn install_kinds(&self) -> Result<()> {
+        let directory = workspace_root().join(DEFINITIONS);
+        let count = fs::read_dir(&directory).with_context(|| format!("listing {}", directory.display()))?.count();
+        let directory = directory.to_string_lossy();
+        // Server-side: tests of several processes may do this at a time.
+        self.run(&["apply", "--server-side", "--force-conflicts", "-f", &directory])?;
+        self.run(&["wait", "--for=condition=Established", "--timeout=180s", "-f", &directory])?;
+        // Discovery may have them a moment later.
+        eventually("our kinds to be discovered", CONNECT_PATIENCE, || {
+            let found = self.run(&["api-resources", "--api-group=sympozium.ai", "--output=name"])?;
+            Ok((found.lines().count() >= count).then_some(()))
+        })
+    }
+
+    /// Waits until `auth can-i` with these words says yes: the API server learns of roles and bindings a moment after they are
+    /// made.
+    ///
+    /// # Errors
+    ///
+    /// When it does not in time.
+    pub fn wait_for_permission(&self, question: &[&str]) -> Result<()> {
+        let ask = [&["auth", "can-i"], question].concat();
+        eventually(&format!("permission to {}", question.join(" ")), CONNECT_PATIENCE, || {
+            Ok(self.attempt(&ask)?.success.then_some(()))
+        })
     }
 
     /// Calls with an object on standard input.

@@ -24,7 +24,10 @@
 pub mod api;
 mod audit;
 #[cfg(feature = "kube")]
+pub mod controller;
+#[cfg(feature = "kube")]
 mod direct;
+mod exclusivity;
 pub mod faults;
 mod image;
 mod installation;
@@ -39,10 +42,9 @@ pub mod runs;
 pub mod samples;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -51,6 +53,7 @@ use parking_lot::Mutex;
 use self::kubectl::Route;
 
 pub use audit::{AuditLog, Call, Mark};
+pub use exclusivity::Exclusivity;
 pub use image::Image;
 pub use installation::{DEPLOYMENTS, Installation, SYSTEM_NAMESPACE};
 pub use kubectl::{Kubectl, Printed};
@@ -107,17 +110,52 @@ impl Cluster {
     ///
     /// When there should be one and is not: a failed build or start, or no Go toolchain.
     pub fn shared(tier: Tier) -> Result<Option<&'static Self>> {
-        type Found = Result<&'static Cluster, String>;
-        static CLUSTERS: LazyLock<Mutex<HashMap<Tier, Found>>> = LazyLock::new(Mutex::default);
+        Self::cached(tier, None, || Self::find(tier))
+    }
+
+    /// A control plane that only the callers with this label share, with our kinds in it: a controller works on a whole
+    /// cluster, and acts on the objects of every other test there. On a given cluster, that one. `None` and a recorded skip
+    /// when there can be none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::shared`], and when the API server refuses our kinds.
+    pub fn with_kinds(label: &'static str) -> Result<Option<&'static Self>> {
+        let tier = Tier::ControlPlane;
+        Self::cached(tier, Some(label), || {
+            let found = match std::env::var_os(KUBECONFIG_VARIABLE) {
+                Some(kubeconfig) => Self::existing(PathBuf::from(kubeconfig), tier)?,
+                None => match lease::take(tier, Some(label))? {
+                    Ok(lease) => Ok(Self::leased(lease)?),
+                    Err(missing) => Err(missing),
+                },
+            };
+            if let Ok(cluster) = &found {
+                cluster.kubectl().install_kinds()?;
+            }
+            Ok(found)
+        })
+    }
+
+    /// The cluster of this process for a tier and a label.
+    fn cached(
+        tier: Tier,
+        label: Option<&'static str>,
+        find: impl FnOnce() -> Result<Result<Self, String>>,
+    ) -> Result<Option<&'static Self>> {
+        type Key = (Tier, Option<&'static str>);
+        type Found = Mutex<Option<Result<&'static Cluster, String>>>;
+        static CLUSTERS: LazyLock<Mutex<HashMap<Key, Arc<Found>>>> = LazyLock::new(Mutex::default);
+        let found = Arc::clone(CLUSTERS.lock().entry((tier, label)).or_default());
         // Held during the start: the other tests of this process wait for it instead of starting their own.
-        let mut clusters = CLUSTERS.lock();
-        let found = match clusters.entry(tier) {
-            Entry::Occupied(known) => known.into_mut(),
-            // A process has as many clusters as there are tiers, for as long as it lives.
-            Entry::Vacant(place) => place.insert(Self::find(tier)?.map(|cluster| &*Box::leak(Box::new(cluster)))),
+        let mut found = found.lock();
+        let found = match &*found {
+            Some(found) => found,
+            // A process has as many clusters as there are tiers and labels, for as long as it lives.
+            None => found.insert(find()?.map(|cluster| &*Box::leak(Box::new(cluster)))),
         };
         match found {
-            Ok(cluster) => Ok(Some(cluster)),
+            Ok(cluster) => Ok(Some(*cluster)),
             Err(missing) => {
                 crate::skips::record(missing);
                 Ok(None)

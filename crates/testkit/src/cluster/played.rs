@@ -213,14 +213,14 @@ impl Shared {
 
     async fn act(&self, stage: &Stage, run_uid: &str, run: &str, is_hook: bool) -> kube::Result<()> {
         stage.bind().await?;
-        stage.say(&stage.running()).await?;
+        stage.set_status(&stage.running()).await?;
         let uid = stage.spec.uid().unwrap_or_default();
         self.note(run_uid, |pods| {
             let ran = if is_hook { &mut pods.hooks } else { &mut pods.executed };
             ran.insert(uid.clone())
         });
         if is_hook {
-            return stage.say(&stage.ended(0)).await;
+            return stage.set_status(&stage.ended(0)).await;
         }
         self.ran(run_uid).send_replace(true);
         let mut play = self.plays.lock().get(run).copied().unwrap_or_default();
@@ -236,11 +236,11 @@ impl Shared {
                 // The sender is kept with the run, so this can only end well.
                 let _ = named.wait_for(|pod| pod.as_deref() == Some(&uid)).await;
                 self.report(stage, run).await?;
-                stage.say(&stage.ended(0)).await
+                stage.set_status(&stage.ended(0)).await
             }
-            Play::LosesBridge => stage.say(&stage.without_bridge()).await,
+            Play::LosesBridge => stage.set_status(&stage.without_bridge()).await,
             Play::Works | Play::Waits => Ok(()),
-            Play::Ends => stage.say(&stage.ended(0)).await,
+            Play::Ends => stage.set_status(&stage.ended(0)).await,
         }
     }
 
@@ -307,7 +307,7 @@ impl Stage {
         Ok(now.and_then(|it| it.spec?.node_name).as_deref() == Some(NODE))
     }
 
-    async fn say(&self, status: &Value) -> kube::Result<()> {
+    async fn set_status(&self, status: &Value) -> kube::Result<()> {
         let patch = json!({ "metadata": { "uid": self.spec.uid() }, "status": status });
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
         retry(|| self.api.patch_status(&self.name, &parameters, &patch)).await.map(|_| ())
@@ -319,7 +319,7 @@ impl Stage {
         let now = retry(|| self.api.get_opt(&self.name)).await?;
         let phase = now.and_then(|pod| pod.status?.phase);
         if !matches!(phase.as_deref(), Some("Succeeded" | "Failed")) {
-            self.say(&self.ended(143)).await?;
+            self.set_status(&self.ended(143)).await?;
         }
         let at_once = DeleteParams {
             preconditions: Some(kube::api::Preconditions { uid: self.spec.uid(), resource_version: None }),

@@ -81,10 +81,10 @@ pub fn leftovers(objects: &[Value]) -> Vec<String> {
         _ => false,
     };
     let left = objects.iter().filter(|it| !is_kept(it));
-    left.map(|it| {
-        let ending = &it["metadata"]["deletionTimestamp"];
+    left.map(|object| {
+        let ending = &object["metadata"]["deletionTimestamp"];
         let how = if ending.is_null() { "" } else { ", which is being deleted" };
-        format!("{} {}{how}", it["kind"], it["metadata"]["name"])
+        format!("{} {}{how}", object["kind"], object["metadata"]["name"])
     })
     .collect()
 }

@@ -72,7 +72,7 @@ pub fn everything(name: &str) -> Value {
 }
 
 /// The same as [`plain`] with a hook beforehand, and a pod that stays for inspection.
-pub fn kept(name: &str) -> Value {
+pub fn with_retained_pod(name: &str) -> Value {
     let mut run = plain(name);
     run["spec"]["lifecycle"] = json!({
         "preRun": [{ "name": "fetch", "image": "example.com/fetch:1", "command": ["/fetch"] }],

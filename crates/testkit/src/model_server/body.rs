@@ -30,19 +30,25 @@ pub struct AnswerBody {
 
 /// How the pieces of an answer are sent.
 #[derive(Default)]
-pub struct Manner {
+pub struct Delivery {
     pub gate: Option<Gate>,
     pub cut_after_pieces: Option<u64>,
 }
 
 impl AnswerBody {
-    pub fn new(mut pieces: Pieces, left: Option<u64>, manner: Manner, control: Control, records: Arc<Records>) -> Self {
+    pub fn new(
+        mut pieces: Pieces,
+        left: Option<u64>,
+        delivery: Delivery,
+        control: Control,
+        records: Arc<Records>,
+    ) -> Self {
         Self {
             next: pieces.next(),
             pieces,
             left,
-            gate: manner.gate,
-            until_cut: manner.cut_after_pieces,
+            gate: delivery.gate,
+            until_cut: delivery.cut_after_pieces,
             unwritten: false,
             control,
             records,

@@ -125,7 +125,7 @@ impl Records {
         self.changed.notify_all();
     }
 
-    pub fn kept(&self) -> Vec<Arc<Recorded>> {
+    pub fn retained(&self) -> Vec<Arc<Recorded>> {
         self.state.lock().kept.iter().cloned().collect()
     }
 

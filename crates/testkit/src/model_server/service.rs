@@ -12,7 +12,7 @@ use hyper::{Request, Response, StatusCode};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::body::{AnswerBody, Manner};
+use super::body::{AnswerBody, Delivery};
 use super::format::{Asked, Format, Piece, Pieces};
 use super::record::{Recorded, Records};
 use super::reply::{Answer, Cut, HttpAnswer, ProviderError, Reply};
@@ -100,7 +100,7 @@ impl Service {
             Err(Refused { status, message }) => {
                 let error = ProviderError::new(status, message);
                 let content = refusal(format, &error, &request);
-                Ok(self.respond(content, Manner::default()))
+                Ok(self.respond(content, Delivery::default()))
             }
         }
     }
@@ -157,25 +157,25 @@ impl Service {
     }
 
     async fn reply(&self, request: &Recorded, asked: Asked, mut reply: &Reply) -> Response<AnswerBody> {
-        let mut manner = Manner::default();
+        let mut delivery = Delivery::default();
         let mut allowed = None;
         let content = loop {
             match reply {
                 Reply::Gated(gate, inner) => {
-                    manner.gate = Some(gate.clone());
+                    delivery.gate = Some(gate.clone());
                     reply = inner;
                 }
                 Reply::Cut(cut, inner) => {
                     match *cut {
                         Cut::AfterBytes(bytes) => allowed = Some(bytes),
-                        Cut::AfterPieces(pieces) => manner.cut_after_pieces = Some(pieces),
+                        Cut::AfterPieces(pieces) => delivery.cut_after_pieces = Some(pieces),
                     }
                     reply = inner;
                 }
-                Reply::Answer(answer) => break said(asked, answer, request),
+                Reply::Answer(answer) => break content_of(asked, answer, request),
                 Reply::Echo => {
                     let answer = Arc::new(Answer::text(request.to_text()));
-                    break said(asked, &answer, request);
+                    break content_of(asked, &answer, request);
                 }
                 Reply::Huge { bytes } => {
                     let (format, streamed) = (asked.format, asked.streamed);
@@ -196,25 +196,25 @@ impl Service {
         };
         // What has its size in its head is one answer: no part of it leaves before the gate.
         if content.length.is_some()
-            && let Some(gate) = manner.gate.take()
+            && let Some(gate) = delivery.gate.take()
         {
             let mut waiting = self.waiting();
             poll_fn(|context| gate.poll_pass(context)).await;
             waiting.is_over = true;
         }
         self.control.allow(allowed);
-        self.respond(content, manner)
+        self.respond(content, delivery)
     }
 
     fn waiting(&self) -> Waiting<'_> {
         Waiting { records: &self.shared.records, is_over: false }
     }
 
-    fn respond(&self, content: Content, manner: Manner) -> Response<AnswerBody> {
+    fn respond(&self, content: Content, delivery: Delivery) -> Response<AnswerBody> {
         let mut response = Response::new(AnswerBody::new(
             content.pieces,
             content.length,
-            manner,
+            delivery,
             self.control.clone(),
             self.shared.records.clone(),
         ));
@@ -250,7 +250,7 @@ fn has_key(format: Format, request: &Recorded, key: &str) -> bool {
     }
 }
 
-fn said(asked: Asked, answer: &Arc<Answer>, request: &Recorded) -> Content {
+fn content_of(asked: Asked, answer: &Arc<Answer>, request: &Recorded) -> Content {
     let (format, streamed) = (asked.format, asked.streamed);
     if streamed {
         return success(format, true, request, asked.stream(answer.clone()), None);

@@ -94,18 +94,18 @@ fn each_event_of_a_stream_is_one_write() {
 }
 
 /// The numbers of the requests that are kept, when requests with these bodies came.
-fn kept(bodies: impl IntoIterator<Item = Bytes>) -> Vec<u64> {
+fn retained(bodies: impl IntoIterator<Item = Bytes>) -> Vec<u64> {
     let records = Records::default();
     let (parts, ()) = Request::new(()).into_parts();
     for body in bodies {
         records.add(Recorded::new(&parts, body, 1, 0));
     }
-    records.kept().iter().map(|it| it.number).collect()
+    records.retained().iter().map(|it| it.number).collect()
 }
 
 #[test]
 fn so_many_requests_are_kept_and_no_more() {
-    let requests = |count| kept(std::iter::repeat_n(Bytes::new(), count));
+    let requests = |count| retained(std::iter::repeat_n(Bytes::new(), count));
     let most = MOST_KEPT as u64;
     assert_eq!(requests(MOST_KEPT), Vec::from_iter(1..=most));
     assert_eq!(requests(MOST_KEPT + 1), Vec::from_iter(2..=most + 1));
@@ -116,8 +116,8 @@ fn so_many_bytes_are_kept_and_no_more() {
     let bytes = Bytes::from(vec![0; MOST_KEPT_BYTES + 1]);
     let half = bytes.slice(..MOST_KEPT_BYTES / 2);
     let one = bytes.slice(..1);
-    assert_eq!(kept([half.clone(), half.clone()]), [1, 2]);
-    assert_eq!(kept([half.clone(), half.clone(), one.clone()]), [2, 3]);
-    assert_eq!(kept([half, bytes.clone()]), [2], "the newest in any case");
-    assert_eq!(kept([bytes, one]), [2]);
+    assert_eq!(retained([half.clone(), half.clone()]), [1, 2]);
+    assert_eq!(retained([half.clone(), half.clone(), one.clone()]), [2, 3]);
+    assert_eq!(retained([half, bytes.clone()]), [2], "the newest in any case");
+    assert_eq!(retained([bytes, one]), [2]);
 }

@@ -29,9 +29,9 @@ impl Objects<'_> {
     }
 
     fn policy_where(&mut self, is: impl Fn(&str) -> bool) -> &mut Value {
-        let found = self.0.iter_mut().find(|it| {
-            let name = it["metadata"]["name"].as_str().unwrap_or_default();
-            it["kind"] == "SympoziumPolicy" && is(name)
+        let found = self.0.iter_mut().find(|object| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            object["kind"] == "SympoziumPolicy" && is(name)
         });
         match found {
             Some(found) => &mut found["spec"],
@@ -65,10 +65,7 @@ impl Objects<'_> {
     /// The hooks: the run's own, or else the agent's.
     pub fn hooks(&mut self) -> Option<&mut Value> {
         let own = self.0[0]["spec"].get("lifecycle").is_some();
-        match own {
-            true => self.run().get_mut("lifecycle"),
-            false => self.agent().pointer_mut("/agents/default/lifecycle"),
-        }
+        if own { self.run().get_mut("lifecycle") } else { self.agent().pointer_mut("/agents/default/lifecycle") }
     }
 
     /// The first hook, before the run or after it.

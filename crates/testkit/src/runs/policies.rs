@@ -9,10 +9,7 @@ pub fn policy(dice: &mut Dice, packs: &[Pack], wanted: &Wanted) -> Value {
     if dice.one_in(2) {
         let mut rules = vec![json!({ "tool": "execute_command", "action": dice.of(&["ask", "deny", "allow"]) })];
         if let Some(pack) = packs.first().filter(|_| dice.one_in(2)) {
-            let pack = match dice.one_in(2) {
-                true => pack.name.clone(),
-                false => format!("{}/{}", pack.namespace, pack.name),
-            };
+            let pack = if dice.one_in(2) { pack.name.clone() } else { format!("{}/{}", pack.namespace, pack.name) };
             rules.push(json!({ "tool": format!("{pack}/*"), "action": dice.of(&["ask", "allow"]) }));
         }
         spec["toolGating"] = json!({ "defaultAction": dice.of(&["allow", "ask"]), "rules": rules });

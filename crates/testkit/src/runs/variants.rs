@@ -71,20 +71,14 @@ fn bound_rights(objects: &mut Objects<'_>, dice: &mut Dice) {
         bounding(objects, dice)["rbacPolicy"]["ceiling"] = json!(ceiling);
     }
     if dice.one_in(6) {
-        let denied = match dice.one_in(4) {
-            true => json!(["secrets", "configmaps"]),
-            false => json!(["secrets", "nodes"]),
-        };
+        let denied = if dice.one_in(4) { json!(["secrets", "configmaps"]) } else { json!(["secrets", "nodes"]) };
         bounding(objects, dice)["lifecyclePolicy"] = json!({ "deniedResources": denied });
     }
 }
 
 /// The policy, or the floor.
 fn bounding<'o>(objects: &'o mut Objects<'_>, dice: &mut Dice) -> &'o mut Value {
-    match dice.one_in(2) {
-        true => objects.floor(),
-        false => objects.policy(),
-    }
+    if dice.one_in(2) { objects.floor() } else { objects.policy() }
 }
 
 /// Lets the floor bound what is the policy's to open: hosts, models, images, packs, tools.

@@ -11,13 +11,13 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-struct World {
+struct Harness {
     namespace: Namespace,
     proxy: FaultProxy,
     folder: TempDir,
 }
 
-impl World {
+impl Harness {
     fn new() -> Option<Self> {
         let cluster = Cluster::shared(Tier::ControlPlane).expect("a cluster")?;
         let namespace = cluster.namespace("faults", Security::Restricted).expect("a namespace");
@@ -71,10 +71,10 @@ fn kill(child: &mut Child) {
 
 #[test]
 fn writes_are_recorded_in_their_order_and_reads_are_not() {
-    let Some(world) = World::new() else { return };
-    world.count_here();
-    let kubectl = world.proxy.kubectl().in_namespace(world.namespace.name());
-    assert!(world.create("one").success);
+    let Some(harness) = Harness::new() else { return };
+    harness.count_here();
+    let kubectl = harness.proxy.kubectl().in_namespace(harness.namespace.name());
+    assert!(harness.create("one").success);
     kubectl.run(&["get", "configmaps"]).expect("listed");
     kubectl.run(&["label", "configmap", "one", "a=b"]).expect("labelled");
     kubectl.run(&["auth", "can-i", "get", "pods"]).expect("reviewed");
@@ -88,44 +88,44 @@ fn writes_are_recorded_in_their_order_and_reads_are_not() {
     };
     let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_owned();
     assert_eq!(
-        world.proxy.writes(),
+        harness.proxy.writes(),
         [
-            write(Some(1), Class::Object, "POST", world.path("configmaps"), 201),
-            write(Some(2), Class::Object, "PATCH", world.path("configmaps/one"), 200),
+            write(Some(1), Class::Object, "POST", harness.path("configmaps"), 201),
+            write(Some(2), Class::Object, "PATCH", harness.path("configmaps/one"), 200),
             write(None, Class::Review, "POST", review, 201),
-            write(Some(3), Class::Object, "DELETE", world.path("configmaps/one"), 200),
+            write(Some(3), Class::Object, "DELETE", harness.path("configmaps/one"), 200),
         ]
     );
 }
 
 #[test]
 fn a_stop_before_a_write_keeps_it_from_the_server_and_one_after_it_keeps_the_answer() {
-    let Some(world) = World::new() else { return };
+    let Some(harness) = Harness::new() else { return };
     for (moment, name, expected) in [(Moment::Before, "before", false), (Moment::After, "after", true)] {
-        world.count_here();
-        world.proxy.stop_at(2, moment);
-        assert!(world.create(&format!("{name}-first")).success);
-        let mut child = world.creating(name);
-        assert!(wait_until(PATIENCE, || world.proxy.has_stopped()));
-        assert_eq!(world.is_there(name), expected, "{moment:?}");
+        harness.count_here();
+        harness.proxy.stop_at(2, moment);
+        assert!(harness.create(&format!("{name}-first")).success);
+        let mut child = harness.creating(name);
+        assert!(wait_until(PATIENCE, || harness.proxy.has_stopped()));
+        assert_eq!(harness.is_there(name), expected, "{moment:?}");
         let waits = child.try_wait().expect("asked for");
         assert!(waits.is_none(), "the program heard something: {waits:?}");
 
         // Nobody else passes either.
-        let mut other = world.creating(&format!("{name}-other"));
+        let mut other = harness.creating(&format!("{name}-other"));
         kill(&mut child);
-        world.proxy.resume();
+        harness.proxy.resume();
         // It was cut off, or is let in now: never anything in between.
         let success = other.wait().expect("waited for").success();
-        assert_eq!(world.is_there(&format!("{name}-other")), success);
-        assert!(world.create(&format!("{name}-later")).success);
-        assert_eq!(world.is_there(name), expected, "{moment:?}");
+        assert_eq!(harness.is_there(&format!("{name}-other")), success);
+        assert!(harness.create(&format!("{name}-later")).success);
+        assert_eq!(harness.is_there(name), expected, "{moment:?}");
     }
 }
 
 #[test]
 fn a_write_is_refused_or_its_answer_lost_and_only_that_one() {
-    let Some(world) = World::new() else { return };
+    let Some(harness) = Harness::new() else { return };
     let table = [
         ("conflict", Fault::Refuse(Refusal::Conflict), "409", false),
         ("internal", Fault::Refuse(Refusal::InternalError), "500", false),
@@ -135,53 +135,53 @@ fn a_write_is_refused_or_its_answer_lost_and_only_that_one() {
         ("hang", Fault::Hang(Duration::from_millis(300)), "EOF", false),
     ];
     for (name, fault, says, there) in table {
-        world.count_here();
-        world.proxy.spoil(1, fault);
-        let printed = world.create(name);
+        harness.count_here();
+        harness.proxy.spoil(1, fault);
+        let printed = harness.create(name);
         assert!(!printed.success, "{name}");
         assert!(printed.stderr.contains(says), "{name}: {}", printed.stderr);
-        assert_eq!(world.is_there(name), there, "{name}");
-        assert_eq!(world.proxy.spoilt(), 1);
-        assert!(world.create(&format!("{name}-again")).success);
+        assert_eq!(harness.is_there(name), there, "{name}");
+        assert_eq!(harness.proxy.spoilt(), 1);
+        assert!(harness.create(&format!("{name}-again")).success);
     }
 }
 
 #[test]
 fn a_client_that_must_wait_retries() {
-    let Some(world) = World::new() else { return };
-    world.count_here();
+    let Some(harness) = Harness::new() else { return };
+    harness.count_here();
     let later = Refusal::TooManyRequests { retry_after_seconds: 1 };
-    world.proxy.spoil(1, Fault::Refuse(later));
+    harness.proxy.spoil(1, Fault::Refuse(later));
     // kubectl does as `Retry-After` says.
-    assert!(world.create("patient").success);
-    let seen: Vec<_> = world.proxy.writes().iter().map(|write| (write.number, write.status)).collect();
+    assert!(harness.create("patient").success);
+    let seen: Vec<_> = harness.proxy.writes().iter().map(|write| (write.number, write.status)).collect();
     assert_eq!(seen, [(Some(1), None), (Some(2), Some(201))]);
 }
 
 #[test]
 fn chance_spoils_some_and_spares_the_rest() {
-    let Some(world) = World::new() else { return };
-    world.count_here();
-    world.proxy.sprinkle(Some(Sprinkle {
+    let Some(harness) = Harness::new() else { return };
+    harness.count_here();
+    harness.proxy.sprinkle(Some(Sprinkle {
         seed: 1,
         writes_percent: 50,
         reads_percent: 0,
         faults: vec![Fault::Refuse(Refusal::InternalError)],
     }));
-    let worked: Vec<bool> = (0..10).map(|number| world.create(&format!("chance-{number}")).success).collect();
+    let worked: Vec<bool> = (0..10).map(|number| harness.create(&format!("chance-{number}")).success).collect();
     let failed = worked.iter().filter(|worked| !**worked).count();
-    assert_eq!(world.proxy.spoilt(), failed);
+    assert_eq!(harness.proxy.spoilt(), failed);
     assert!((1..10).contains(&failed), "{worked:?}");
     for (number, worked) in worked.iter().enumerate() {
-        assert_eq!(world.is_there(&format!("chance-{number}")), *worked);
+        assert_eq!(harness.is_there(&format!("chance-{number}")), *worked);
     }
 }
 
 #[test]
 fn watches_are_cut_now_or_when_they_are_old() {
-    let Some(world) = World::new() else { return };
+    let Some(harness) = Harness::new() else { return };
     let watch = || {
-        let mut command = world.proxy.kubectl().in_namespace(world.namespace.name()).command(&[
+        let mut command = harness.proxy.kubectl().in_namespace(harness.namespace.name()).command(&[
             "get",
             "configmaps",
             "--watch-only",
@@ -191,44 +191,44 @@ fn watches_are_cut_now_or_when_they_are_old() {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().expect("kubectl starts")
     };
-    world.count_here();
+    harness.count_here();
     let mut child = watch();
     // It may be cut before it is open: so as often as it takes.
     let ended = wait_until(PATIENCE, || {
-        world.proxy.cut_watches();
+        harness.proxy.cut_watches();
         child.try_wait().expect("asked for").is_some()
     });
     assert!(ended);
-    let cuts = world.proxy.cuts();
+    let cuts = harness.proxy.cuts();
     assert!(cuts >= 1);
-    world.proxy.cut_watches_after(Some(Duration::from_millis(50)));
+    harness.proxy.cut_watches_after(Some(Duration::from_millis(50)));
     watch().wait().expect("waited for");
-    assert!(world.proxy.cuts() > cuts);
+    assert!(harness.proxy.cuts() > cuts);
 }
 
 #[test]
 fn everything_is_held_and_goes_on() {
-    let Some(world) = World::new() else { return };
-    world.proxy.hold();
-    let mut child = world.creating("held");
-    let waits = world.proxy.kubectl().attempt(&["get", "--raw", "/version", "--request-timeout=500ms"]);
+    let Some(harness) = Harness::new() else { return };
+    harness.proxy.hold();
+    let mut child = harness.creating("held");
+    let waits = harness.proxy.kubectl().attempt(&["get", "--raw", "/version", "--request-timeout=500ms"]);
     assert!(!waits.expect("kubectl starts").success);
-    assert!(!world.is_there("held"));
+    assert!(!harness.is_there("held"));
     assert!(child.try_wait().expect("asked for").is_none());
-    world.proxy.release();
+    harness.proxy.release();
     assert!(child.wait().expect("waited for").success());
-    assert!(world.is_there("held"));
+    assert!(harness.is_there("held"));
 }
 
 #[test]
 fn it_goes_away_and_comes_back_at_the_same_port() {
-    let Some(world) = World::new() else { return };
-    assert!(world.create("early").success);
-    assert!(world.proxy.go_away());
-    let printed = world.create("away");
+    let Some(harness) = Harness::new() else { return };
+    assert!(harness.create("early").success);
+    assert!(harness.proxy.go_away());
+    let printed = harness.create("away");
     assert!(printed.stderr.contains("refused"), "{}", printed.stderr);
-    assert!(world.proxy.come_back());
-    assert!(world.create("late").success);
+    assert!(harness.proxy.come_back());
+    assert!(harness.create("late").success);
 }
 
 #[test]

@@ -132,9 +132,10 @@ fn create(admin: &Kubectl, namespace: &Namespace, grants: &[Value]) -> Result<Ve
         if kind == "Secret" {
             continue;
         }
-        match object["metadata"]["namespace"].is_null() {
-            true => admin.create(object)?,
-            false => namespace.create(object)?,
+        if object["metadata"]["namespace"].is_null() {
+            admin.create(object)?
+        } else {
+            namespace.create(object)?
         };
         if kind.starts_with("Cluster") || kind == "RoleBinding" {
             bindings.push((kind, object.clone()));
@@ -284,10 +285,7 @@ fn not_told(identity: &IdentityInfo, own: &str, seed: &mut u64) -> Result<Vec<As
         let (group, resource) = RESOURCES[drawn % RESOURCES.len()];
         let verb = VERBS[drawn / RESOURCES.len() % VERBS.len()];
         let is_inside = (drawn / RESOURCES.len() / VERBS.len()).is_multiple_of(2);
-        let (namespace, held) = match is_inside {
-            true => (own, &inside),
-            false => (ELSEWHERE, &outside),
-        };
+        let (namespace, held) = if is_inside { (own, &inside) } else { (ELSEWHERE, &outside) };
         let right = Rule {
             api_groups: vec![group.to_owned()],
             resources: vec![resource.to_owned()],

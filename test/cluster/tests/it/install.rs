@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use sympozium_testkit::cluster::{Cluster, Installation, Tier, eventually};
-
-use crate::together::together;
+use sympozium_testkit::cluster::{Cluster, Exclusivity, Installation, Tier, eventually};
 
 /// How long the other controller may take to notice.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -19,7 +17,7 @@ fn both_programs_serve_and_one_controller_leads() -> Result<()> {
     let Some(installation) = Installation::shared(cluster)? else {
         return Ok(());
     };
-    let _together = together();
+    let _exclusivity = Exclusivity::shared();
     let system = installation.system();
     let is_ready = |pod: &&Value| pod["status"]["containerStatuses"][0]["ready"] == true;
     // On a busy machine a probe may be late once.

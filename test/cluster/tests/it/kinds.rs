@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::{Cluster, KUBECONFIG_VARIABLE, Kubectl, Namespace, Security, Tier, eventually};
+use sympozium_testkit::cluster::{Cluster, Namespace, Security, eventually};
 use sympozium_testkit::objects::{lost, merge};
 
 use crate::pods::PATIENCE;
@@ -326,50 +325,9 @@ fn runs_and_schedules_are_listed_with_their_agent_by_either_name() -> Result<()>
     Ok(())
 }
 
-/// A cluster that has our kinds and nobody who acts on them: where our programs are installed, they would. `None` and a
-/// recorded skip when there can be none.
+/// A cluster that has our kinds and no program that acts on them. `None` and a recorded skip when there can be none.
 pub fn with_kinds() -> Result<Option<&'static Cluster>> {
-    static INSTALLED: OnceLock<Result<Option<Cluster>, String>> = OnceLock::new();
-    if std::env::var_os(KUBECONFIG_VARIABLE).is_some() {
-        let given = Cluster::shared(Tier::ControlPlane)?;
-        given.map_or(Ok(()), |it| install(&it.kubectl()))?;
-        return Ok(given);
-    }
-    let find = || Cluster::apart(Tier::ControlPlane, "kinds");
-    let mut first = false;
-    let installed = INSTALLED.get_or_init(|| {
-        first = true;
-        let found = find().and_then(|found| {
-            found.as_ref().map_or(Ok(()), |it| install(&it.kubectl()))?;
-            Ok(found)
-        });
-        found.map_err(|error| format!("{error:#}"))
-    });
-    match installed {
-        Ok(Some(cluster)) => Ok(Some(cluster)),
-        Ok(None) => {
-            // Each test says itself what it lacks.
-            if !first {
-                find()?;
-            }
-            Ok(None)
-        }
-        Err(error) => anyhow::bail!("a cluster with our kinds: {error}"),
-    }
-}
-
-pub fn install(kubectl: &Kubectl) -> Result<()> {
-    let directory = root().join("config/crds");
-    let directory = directory.to_string_lossy();
-    // Server-side: tests of several processes may do this at a time.
-    kubectl.run(&["apply", "--server-side", "--force-conflicts", "-f", &directory])?;
-    kubectl.run(&["wait", "--for=condition=Established", "--timeout=180s", "-f", &directory])?;
-    // Clients find a kind when discovery has it too, which may be a moment later.
-    let count = files("config/crds", ".yaml")?.len();
-    eventually("our kinds to be discovered", PATIENCE, || {
-        let found = kubectl.run(&["api-resources", "--api-group=sympozium.ai", "--output=name"])?;
-        Ok((found.lines().count() >= count).then_some(()))
-    })
+    Cluster::with_kinds("kinds")
 }
 
 pub fn root() -> PathBuf {

@@ -25,4 +25,3 @@ mod rights;
 mod runs;
 mod shipped;
 mod sidecar;
-mod together;

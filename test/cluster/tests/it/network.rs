@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::{Cluster, Namespace, Security, Tier, eventually};
+use sympozium_testkit::cluster::{Cluster, Exclusivity, Namespace, Security, Tier, eventually};
 
 use crate::pods::{self, connect};
-use crate::together::{Together, together};
 
 const PORT: u16 = 8080;
 /// How long a policy may take to be in force.
@@ -23,7 +22,7 @@ struct Scene {
     service: String,
     /// The API server by the address of its Service.
     api: String,
-    _together: Together,
+    _exclusivity: Exclusivity,
 }
 
 /// A server behind a Service and a client, all in one namespace.
@@ -34,7 +33,7 @@ fn scene(label: &str) -> Result<Option<Scene>> {
     let Some(image) = pods::image(cluster)? else {
         return Ok(None);
     };
-    let together = together();
+    let exclusivity = Exclusivity::shared();
     let namespace = cluster.namespace(label, Security::Restricted)?;
     let service = namespace.create(&json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "server"},
@@ -49,7 +48,7 @@ fn scene(label: &str) -> Result<Option<Scene>> {
         pod: format!("{address}:{PORT}"),
         service: format!("{}:80", ip(&service)),
         api: format!("{}:443", ip(&api)),
-        _together: together,
+        _exclusivity: exclusivity,
     }))
 }
 

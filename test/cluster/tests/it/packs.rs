@@ -94,7 +94,7 @@ fn tools_have_the_rights_that_they_need_and_no_more() -> Result<()> {
         ("k8s-ops-admin", "set-image.sh", &["deployment", "web", "app", "example.test/web:2"]),
         ("k8s-ops-admin", "undo-rollout.sh", &["deployment", "web", "0"]),
     ] {
-        let place = Place::of(&namespace, &packs[pack])?;
+        let scripts = Scripts::of(&namespace, &packs[pack])?;
         if tool == "undo-rollout.sh" {
             // There is something to go back to once the controller manager has seen the changes before.
             eventually("a revision to go back to", PATIENCE, || {
@@ -104,12 +104,12 @@ fn tools_have_the_rights_that_they_need_and_no_more() -> Result<()> {
         }
         let filled = arguments.iter().map(|it| it.replace("NAMESPACE", namespace.name()).replace("POD", &pod));
         let output = command("/bin/sh")
-            .arg(place.scripts.join(tool))
+            .arg(scripts.directory.join(tool))
             .args((!arguments.is_empty()).then_some("--"))
             .args(filled)
             .env_clear()
-            .env("PATH", format!("{}:/usr/bin:/bin", place.programs.display()))
-            .current_dir(place.root.path())
+            .env("PATH", format!("{}:/usr/bin:/bin", scripts.programs.display()))
+            .current_dir(scripts.root.path())
             .output()?;
         let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "{pack}/{tool}: {told}");
@@ -181,23 +181,23 @@ fn workload(namespace: &Namespace) -> Result<String> {
 }
 
 /// A pack's scripts, and a `kubectl` with the pack's rights and no others.
-struct Place {
+struct Scripts {
     root: tempfile::TempDir,
-    scripts: PathBuf,
+    directory: PathBuf,
     programs: PathBuf,
 }
 
-impl Place {
+impl Scripts {
     fn of(namespace: &Namespace, pack: &SkillPack) -> Result<Self> {
         let name = pack.metadata.name.as_deref().context("no name")?;
         let root = tempfile::tempdir()?;
-        let (scripts, programs) = (root.path().join("scripts"), root.path().join("bin"));
-        for directory in [&scripts, &programs] {
-            fs::create_dir(directory)?;
+        let (directory, programs) = (root.path().join("scripts"), root.path().join("bin"));
+        for created in [&directory, &programs] {
+            fs::create_dir(created)?;
         }
-        for file in pack.spec.skills.iter().flat_map(|it| &it.files) {
+        for file in pack.spec.skills.iter().flat_map(|skill| &skill.files) {
             let name = file.path.as_str().rsplit('/').next().unwrap_or_default();
-            fs::write(scripts.join(name), file.content.as_deref().unwrap_or_default())?;
+            fs::write(directory.join(name), file.content.as_deref().unwrap_or_default())?;
         }
         let user = format!("system:serviceaccount:{}:{name}", namespace.name());
         let kubectl = namespace.kubectl().clone().impersonating(&user).command(&[]);
@@ -218,7 +218,7 @@ impl Place {
         );
         fs::write(&program, text)?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
-        Ok(Self { root, scripts, programs })
+        Ok(Self { root, directory, programs })
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use sympozium_testkit::cluster::xtask;
 use sympozium_testkit::{command, skips};
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -21,7 +21,7 @@ fn no_go_toolchain_is_one_clear_error_with_the_remedy() -> Result<()> {
     build.args(["kube", "build"]).env("PATH", folder.path()).env("SYMPOZIUM_KUBE_ROOT", folder.path().join("root"));
     let output = build.output()?;
     assert_eq!(output.status.code(), Some(1));
-    let message = said(&output);
+    let message = stderr(&output);
     assert!(message.starts_with("error: no Go toolchain"), "{message}");
     assert!(message.contains("\nhint: install Go"), "{message}");
     assert_eq!(message.lines().count(), 2, "{message}");
@@ -38,7 +38,7 @@ fn without_root_the_machine_lacks_it_and_the_exit_code_says_skip() -> Result<()>
     let mut up = command(&copy);
     up.args(["kube", "up"]).env("SYMPOZIUM_KUBE_ROOT", folder.path().join("root")).uid(65_534).gid(65_534);
     let output = up.output()?;
-    let message = said(&output);
+    let message = stderr(&output);
     assert_eq!(output.status.code(), Some(77), "{message}");
     assert!(message.starts_with("error: this machine lacks root privileges\nhint: "), "{message}");
     Ok(())

@@ -2,9 +2,9 @@
 //! starts and shows each container what the plan says, and nothing else.
 
 mod executor;
+pub mod manifests;
 mod pod;
 mod start;
-pub mod world;
 
 use std::fs;
 
@@ -16,7 +16,7 @@ use sympozium_testkit::cluster::{Cluster, Kubectl, Security, Tier};
 use sympozium_testkit::runs::keeping_rules;
 
 use crate::kinds;
-use world::{create_runs, documents, move_to, realise, send};
+use manifests::{create_runs, documents, move_to, realise, send};
 
 /// Where the golden runs are.
 const FIXTURES: &str = "crates/plan/src/render/tests/fixtures";
@@ -24,10 +24,10 @@ const FIXTURES: &str = "crates/plan/src/render/tests/fixtures";
 const SEEDS: std::ops::Range<u64> = 40..76;
 
 /// Every golden run, the run of the custom sidecar guide, and some that are made up.
-fn worlds() -> Result<Vec<Vec<Value>>> {
-    let mut worlds = Vec::new();
+fn manifests() -> Result<Vec<Vec<Value>>> {
+    let mut manifests = Vec::new();
     for path in kinds::files(FIXTURES, ".yaml")? {
-        worlds.push(documents(&fs::read_to_string(path)?)?);
+        manifests.push(documents(&fs::read_to_string(path)?)?);
     }
     let mut guide = Vec::new();
     for path in kinds::files("config/samples/seeds", "-echo.yaml")? {
@@ -40,10 +40,10 @@ fn worlds() -> Result<Vec<Vec<Value>>> {
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "Agent", "metadata": { "name": "my-agent" },
         "spec": { "agents": { "default": { "model": "gpt-4o-mini" } }, "skills": [{ "skillPackRef": "echo-demo" }] },
     }));
-    worlds.push(guide);
+    manifests.push(guide);
     // Without violations: some of those the API server's schema refuses before anything is rendered.
-    worlds.extend(SEEDS.map(keeping_rules));
-    Ok(worlds)
+    manifests.extend(SEEDS.map(keeping_rules));
+    Ok(manifests)
 }
 
 /// Dry run on the server goes through everything but storing, with unknown fields refused.
@@ -54,7 +54,7 @@ fn a_real_api_server_accepts_everything_that_is_rendered() -> Result<()> {
     let Some(cluster) = kinds::with_kinds()? else {
         return Ok(());
     };
-    let (runs, on_node) = accepted(cluster, "render", worlds()?)?;
+    let (runs, on_node) = accepted(cluster, "render", manifests()?)?;
     ensure!(runs >= 25, "only {runs} runs were admitted");
     ensure!(on_node > 0, "no run that is made up sees the node");
     Ok(())
@@ -66,10 +66,10 @@ fn a_real_api_server_accepts_every_sample() -> Result<()> {
     let Some(cluster) = kinds::with_kinds()? else {
         return Ok(());
     };
-    let worlds = samples()?;
-    let all = worlds.len();
+    let manifests = samples()?;
+    let all = manifests.len();
     ensure!(all >= 10, "only {all} samples have a run");
-    let (runs, _) = accepted(cluster, "render-samples", worlds)?;
+    let (runs, _) = accepted(cluster, "render-samples", manifests)?;
     assert_eq!(runs, all);
     Ok(())
 }
@@ -117,7 +117,7 @@ fn shipped() -> Result<Vec<Value>> {
 }
 
 fn samples() -> Result<Vec<Vec<Value>>> {
-    let mut worlds = Vec::new();
+    let mut manifests = Vec::new();
     for path in kinds::files("config/samples", ".yaml")? {
         let sample = documents(&fs::read_to_string(&path)?)?;
         if sample.iter().all(|it| it["kind"] != "AgentRun") {
@@ -129,16 +129,16 @@ fn samples() -> Result<Vec<Vec<Value>>> {
             objects.extend(documents(&fs::read_to_string(path)?)?);
         }
         objects.extend(sample);
-        worlds.push(objects);
+        manifests.push(objects);
     }
-    Ok(worlds)
+    Ok(manifests)
 }
 
 /// How many of the runs are admitted, and how many of their pods see the node. All that is rendered of them must be accepted where `restricted` is enforced, but for
 /// pods that see the node, which must be refused there.
-fn accepted(cluster: &Cluster, name: &str, mut worlds: Vec<Vec<Value>>) -> Result<(usize, usize)> {
+fn accepted(cluster: &Cluster, name: &str, mut manifests: Vec<Vec<Value>>) -> Result<(usize, usize)> {
     let namespace = cluster.namespace(name, Security::Restricted)?;
-    for (number, objects) in worlds.iter_mut().enumerate() {
+    for (number, objects) in manifests.iter_mut().enumerate() {
         move_to(objects, namespace.name());
         // Policies of samples name the namespace that samples are for.
         for list in ["modelPolicy/allowedNamespaces", "rbacPolicy/clusterRBACNamespaces"] {
@@ -157,13 +157,13 @@ fn accepted(cluster: &Cluster, name: &str, mut worlds: Vec<Vec<Value>>) -> Resul
             object["metadata"]["name"] = json!(name[..name.len().min(253)]);
         }
     }
-    create_runs(namespace.kubectl(), &mut worlds)?;
+    create_runs(namespace.kubectl(), &mut manifests)?;
 
     let settings = RenderSettings::default();
     let (mut objects, mut accounts, mut pods) = (Vec::new(), Vec::new(), Vec::new());
     let mut runs = 0;
-    for world in &worlds {
-        let Some((_, rendered)) = realise(world, &PlanSettings::default(), &settings)? else {
+    for one_run in &manifests {
+        let Some((_, rendered)) = realise(one_run, &PlanSettings::default(), &settings)? else {
             continue;
         };
         runs += 1;
@@ -209,11 +209,11 @@ fn a_pod_that_is_loosened_is_refused() -> Result<()> {
     };
     let namespace = cluster.namespace("render-loose", Security::Restricted)?;
     let path = kinds::files(FIXTURES, "/plain.yaml")?.remove(0);
-    let mut worlds = [documents(&fs::read_to_string(path)?)?];
-    move_to(&mut worlds[0], namespace.name());
-    create_runs(namespace.kubectl(), &mut worlds)?;
+    let mut manifests = [documents(&fs::read_to_string(path)?)?];
+    move_to(&mut manifests[0], namespace.name());
+    create_runs(namespace.kubectl(), &mut manifests)?;
     let settings = (PlanSettings::default(), RenderSettings::default());
-    let rendered = realise(&worlds[0], &settings.0, &settings.1)?;
+    let rendered = realise(&manifests[0], &settings.0, &settings.1)?;
     let (_, rendered) = rendered.ok_or_else(|| anyhow::anyhow!("not admitted"))?;
     let accounts = rendered.objects.iter().filter(|it| it.object.kind() == "ServiceAccount");
     let accounts: Vec<Value> = accounts.map(|it| it.object.to_value()).collect::<Result<_, _>>()?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::{Call, Cluster, Installation, Namespace, SYSTEM_NAMESPACE, Tier};
+use sympozium_testkit::cluster::{Call, Cluster, Exclusivity, Installation, Namespace, SYSTEM_NAMESPACE, Tier};
 
 use self::rules::{Rule, of_account};
 
@@ -75,7 +75,7 @@ fn what_the_programs_may_do_is_what_they_do() -> Result<()> {
     let Some(audit) = cluster.audit() else {
         return Ok(());
     };
-    let _together = crate::together::together();
+    let _exclusivity = Exclusivity::shared();
     let namespace = installation.namespace("rights")?;
     runs(installation, &namespace)?;
     let calls = audit.since(audit.beginning())?;
@@ -110,7 +110,7 @@ fn unused(account: &str, calls: &[&Call], rules: &[Rule]) -> BTreeSet<String> {
     let single = rules.iter().flat_map(Rule::split);
     single
         .filter(|right| !calls.iter().any(|call| right.covers(call)))
-        .map(|right| format!("{account} {}", right.told()))
+        .map(|right| format!("{account} {}", right.describe()))
         .filter(|right| !excused(right))
         .map(|right| format!("{right} was never used"))
         .collect()

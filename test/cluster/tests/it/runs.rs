@@ -3,10 +3,10 @@
 mod endings;
 mod faults;
 mod gateway;
+mod harness;
 mod host;
 mod names;
 mod network;
 mod program;
 mod rights;
 pub mod seed;
-mod world;

@@ -75,7 +75,7 @@ fn receipts_that_cannot_be_so_are_found() {
 
 #[test]
 fn receipts_are_told_by_call_and_compared_as_a_whole() {
-    let told = told(&receipts(vec![
+    let summary = summarize(&receipts(vec![
         started(),
         called(0, Some("tools"), CallDecision::Allowed),
         called(1, None, CallDecision::Denied),
@@ -83,18 +83,18 @@ fn receipts_are_told_by_call_and_compared_as_a_whole() {
         ended(),
     ]));
     let calls = ["execute_command of tools: allowed, exited 0 by skill", "execute_command: denied"];
-    assert_eq!(told.calls, calls);
+    assert_eq!(summary.calls, calls);
     let mut expected = ReceiptsExpected {
         calls: calls.map(str::to_owned).to_vec(),
         model: Some(Vec::new()),
         foreign: Vec::new(),
         ended: "done".to_owned(),
     };
-    assert_eq!(expected.problems(&told), Vec::<String>::new());
+    assert_eq!(expected.problems(&summary), Vec::<String>::new());
     expected.calls.pop();
     expected.model = Some(vec!["200".to_owned()]);
     expected.ended = "failed".to_owned();
-    assert_eq!(expected.problems(&told).len(), 3);
+    assert_eq!(expected.problems(&summary).len(), 3);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_command_is_held_by_its_executor_and_its_part_together() {
     let part = part.expect("a skill");
     let pack = part.role.pack();
     let wanted = [Guarantee::Filesystem, Guarantee::Network];
-    let mut kept = Kept {
+    let mut records = Records {
         plan: Vec::new(),
         receipts: Vec::new(),
         head: None,
@@ -116,10 +116,10 @@ fn a_command_is_held_by_its_executor_and_its_part_together() {
         receipts(vec![started(), called(0, pack, CallDecision::Allowed), acted(0, guarantees)])
     };
     let own: &[&str] = &["filesystem"];
-    assert_eq!(isolation(&of(Some(own)), &plan, &kept, &wanted).len(), 1);
-    kept.around.insert(part.name.0.clone(), vec!["network".to_owned()]);
-    let problems = isolation(&of(Some(own)), &plan, &kept, &wanted);
+    assert_eq!(isolation(&of(Some(own)), &plan, &records, &wanted).len(), 1);
+    records.around.insert(part.name.0.clone(), vec!["network".to_owned()]);
+    let problems = isolation(&of(Some(own)), &plan, &records, &wanted);
     assert_eq!(problems, Vec::<String>::new());
     // An executor that says nothing is not believed.
-    assert_eq!(isolation(&of(None), &plan, &kept, &[]).len(), 1);
+    assert_eq!(isolation(&of(None), &plan, &records, &[]).len(), 1);
 }

@@ -121,10 +121,7 @@ impl Arguments {
     }
 
     fn wants(&self, name: &str) -> bool {
-        let fits = |wanted: &String| match self.exact {
-            true => name == wanted,
-            false => name.contains(wanted.as_str()),
-        };
+        let fits = |wanted: &String| if self.exact { name == wanted } else { name.contains(wanted.as_str()) };
         // No test is marked as ignored.
         !self.ignored && (self.filters.is_empty() || self.filters.iter().any(fits)) && !self.skipped.iter().any(fits)
     }
@@ -199,10 +196,7 @@ pub fn run(tests: Vec<Test>, arguments: &Arguments, threads: usize) -> bool {
 /// One line, which is printed as a whole: other tests print theirs.
 fn result(test: &Test, problems: &[String], since: Instant, arguments: &Arguments) -> String {
     let word = if problems.is_empty() { "ok" } else { "FAILED" };
-    let time = match arguments.report_time {
-        true => format!(" <{:.3}s>", since.elapsed().as_secs_f64()),
-        false => String::new(),
-    };
+    let time = if arguments.report_time { format!(" <{:.3}s>", since.elapsed().as_secs_f64()) } else { String::new() };
     format!("test {} ... {word}{time}", test.name)
 }
 
@@ -216,21 +210,18 @@ pub fn tests() -> Vec<Test> {
             let mut wanted = Arguments::default();
             expected(&mut wanted);
             let read = parse(words)?;
-            Ok(match read == wanted {
-                true => Vec::new(),
-                false => vec![format!("{words:?} is read as {read:?}")],
-            })
+            Ok(if read == wanted { Vec::new() } else { vec![format!("{words:?} is read as {read:?}")] })
         })
     };
     vec![
-        read("values", "--test-threads=3 --skip a --skip=b --exact c", |it| {
-            it.threads = Some(3);
-            it.skipped = vec!["a".to_owned(), "b".to_owned()];
-            it.exact = true;
-            it.filters = vec!["c".to_owned()];
+        read("values", "--test-threads=3 --skip a --skip=b --exact c", |arguments| {
+            arguments.threads = Some(3);
+            arguments.skipped = vec!["a".to_owned(), "b".to_owned()];
+            arguments.exact = true;
+            arguments.filters = vec!["c".to_owned()];
         }),
-        read("options-without-effect", "-q --format pretty -Z unstable-options --report-time", |it| {
-            it.report_time = true;
+        read("options-without-effect", "-q --format pretty -Z unstable-options --report-time", |arguments| {
+            arguments.report_time = true;
         }),
         Test::new("harness::wrong-options", || {
             let wrong = ["--tset-threads=1", "--test-threads=0", "--skip", "-x"];
@@ -242,7 +233,9 @@ pub fn tests() -> Vec<Test> {
             let wanted = ["", "gate-deny", "other root", "--exact local::root::gate-deny"];
             let unwanted = ["other", "--skip gate", "--exact gate-deny", "--ignored"];
             let mut problems = Vec::new();
-            for (words, expected) in (wanted.iter().map(|it| (it, true))).chain(unwanted.iter().map(|it| (it, false))) {
+            for (words, expected) in
+                (wanted.iter().map(|word| (word, true))).chain(unwanted.iter().map(|word| (word, false)))
+            {
                 if parse(words)?.wants(name) != expected {
                     problems.push(format!("{words:?}: {expected} is expected"));
                 }

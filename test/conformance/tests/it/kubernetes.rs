@@ -3,11 +3,11 @@
 //!
 //! Under gVisor a run is the same, in a Sandbox of agent-sandbox with that RuntimeClass: there is no other way to name one.
 
-mod course;
-mod kept;
+mod namespace;
 mod node;
 mod objects;
-mod place;
+mod observer;
+mod records;
 mod turn;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -18,13 +18,13 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use sympozium_api::guarantee::Guarantee;
 use sympozium_conformance::case::{Moment, OutcomeKind};
-use sympozium_conformance::{Backend, Case, Seen, judge};
+use sympozium_conformance::{Backend, Case, Observed, judge};
 use sympozium_testkit::cases::{repeat_command, sample};
 use sympozium_testkit::cluster::runs::condition;
 use sympozium_testkit::cluster::{Cluster, Image, Installation, Tier};
 
+use self::namespace::CaseNamespace;
 use self::objects::{IMAGE, KUBECTL_IMAGE, Objects, PASSIVE_IMAGE};
-use self::place::Place;
 use crate::harness::Test;
 use crate::pages;
 
@@ -186,8 +186,8 @@ pub fn tests(kernel: Kernel, cases: &[Arc<Case>], purpose: Purpose) -> anyhow::R
         let name = format!("{}::{}", kernel.backend(), case.name);
         let (repeat, backend) = (kernel.repeat(&name), Arc::clone(&backend));
         let test = Test::new(name, move || {
-            let seen = backend.realise(&case)?;
-            Ok(judge(&case, &seen, &*backend))
+            let observed = backend.realise(&case)?;
+            Ok(judge(&case, &observed, &*backend))
         });
         tests.push(test.repeated_by(repeat));
     }
@@ -217,7 +217,7 @@ impl Backend for Kubernetes {
         }
     }
 
-    fn realise(&self, case: &Case) -> anyhow::Result<Seen> {
+    fn realise(&self, case: &Case) -> anyhow::Result<Observed> {
         let cluster = Cluster::shared(self.kernel.tier())?.context("there is no cluster")?;
         let installation = Installation::shared(cluster)?.context("there is no installation")?;
         let host = cluster.host_address().context("the cluster is not ours")?;
@@ -237,9 +237,9 @@ impl Backend for Kubernetes {
         if self.kernel == Kernel::Gvisor {
             objects.run["spec"]["agentSandbox"] = json!({ "enabled": true, "runtimeClass": "gvisor" });
         }
-        let place = Place::new(cluster, namespace)?;
-        let seen = place.realise(case, &objects, self.kernel);
-        seen.with_context(|| format!("controller and gateway said: {}", installation.logs()))
+        let namespace = CaseNamespace::new(cluster, namespace)?;
+        let observed = namespace.realise(case, &objects, self.kernel);
+        observed.with_context(|| format!("controller and gateway said: {}", installation.logs()))
     }
 }
 
@@ -248,10 +248,7 @@ fn outcome(run: &Value) -> anyhow::Result<(OutcomeKind, String)> {
     let status = &run["status"];
     let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
     let admitted = condition(run, "Admitted");
-    let not_admitted = match admitted["status"] == "False" {
-        true => &admitted["reason"],
-        false => &Value::Null,
-    };
+    let not_admitted = if admitted["status"] == "False" { &admitted["reason"] } else { &Value::Null };
     let error = text("error");
     Ok(match status["phase"].as_str().unwrap_or_default() {
         "Succeeded" => (OutcomeKind::Succeeded, text("result")),

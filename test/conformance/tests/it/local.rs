@@ -1,7 +1,7 @@
 //! One machine: `sympozium run`, in directories of its own, as root or as an ordinary user.
 
-mod course;
 mod home;
+mod observer;
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -14,12 +14,12 @@ use std::sync::mpsc::{Receiver, channel};
 use anyhow::Context as _;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_conformance::case::OutcomeKind;
-use sympozium_conformance::{Backend, Case, Seen};
+use sympozium_conformance::{Backend, Case, Observed};
 use sympozium_testkit::as_user;
 use tempfile::TempDir;
 
-use self::course::Course;
 use self::home::{Home, directory};
+use self::observer::RunObserver;
 use crate::explained::{explanation, rules};
 use crate::leftovers::{Ended, leftovers};
 
@@ -85,9 +85,9 @@ impl Local {
         if output.status.success() {
             return Ok(None);
         }
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout)
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout)
             .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-        let below = told["belowFloor"].to_string();
+        let below = report["belowFloor"].to_string();
         Ok(Some(format!("isolation below the floor: {below}")))
     }
 
@@ -125,7 +125,7 @@ impl Backend for Local {
         GUARANTEES
     }
 
-    fn realise(&self, case: &Case) -> anyhow::Result<Seen> {
+    fn realise(&self, case: &Case) -> anyhow::Result<Observed> {
         let user = self.user();
         let home = Home::new(user)?;
         let manifests = home.write_manifests(case, user)?;
@@ -140,8 +140,8 @@ impl Backend for Local {
             .spawn()
             .context("the program cannot be started")?;
         let pid = child.id();
-        let mut course = Course::new(self, case, &home, pid);
-        let followed = course.follow(lines(&mut child)?);
+        let mut observer = RunObserver::new(self, case, &home, pid);
+        let followed = observer.follow(lines(&mut child)?);
         if followed.is_err() {
             let _ = child.kill();
         }
@@ -150,18 +150,18 @@ impl Backend for Local {
         followed.with_context(|| format!("it said: {said}"))?;
 
         let ended = Ended { directory: home.path(), pid, user, temporary_before: before };
-        let mut seen = course.seen(status.code(), &said)?;
-        seen.leftovers.extend(leftovers(&ended));
-        let never_began = matches!(seen.outcome, OutcomeKind::Denied | OutcomeKind::Refused);
-        if never_began && seen.kept.is_none() {
+        let mut observed = observer.observed(status.code(), &said)?;
+        observed.leftovers.extend(leftovers(&ended));
+        let never_began = matches!(observed.outcome, OutcomeKind::Denied | OutcomeKind::Refused);
+        if never_began && observed.records.is_none() {
             let explanation = explanation(case, &self.binary)?;
-            seen.rules = rules(&explanation).into_iter().collect();
+            observed.rules = rules(&explanation).into_iter().collect();
             // Where something that decides is missing, the answer is no as well, with the code of what is missing.
-            if !seen.rules.is_empty() {
-                seen.outcome = OutcomeKind::Denied;
+            if !observed.rules.is_empty() {
+                observed.outcome = OutcomeKind::Denied;
             }
         }
-        Ok(seen)
+        Ok(observed)
     }
 }
 

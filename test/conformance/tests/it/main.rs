@@ -42,10 +42,7 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<bool> {
     let arguments = Arguments::read()?;
     let in_cluster = [Kernel::Node, Kernel::Gvisor].iter().any(|kernel| arguments.ask_for(&kernel.prefix()));
-    let at_a_time = match in_cluster {
-        true => kubernetes::RUNS_AT_A_TIME,
-        false => local::RUNS_AT_A_TIME,
-    };
+    let at_a_time = if in_cluster { kubernetes::RUNS_AT_A_TIME } else { local::RUNS_AT_A_TIME };
     let tests = tests(&arguments)?;
     Ok(harness::run(tests, &arguments, at_a_time))
 }
@@ -54,10 +51,7 @@ fn tests(arguments: &Arguments) -> anyhow::Result<Vec<Test>> {
     let cases = load_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("cases"))?;
     let cases: Vec<Arc<Case>> = cases.into_iter().map(Arc::new).collect();
     let mut tests = Vec::new();
-    let purpose = match arguments.list {
-        true => Purpose::List,
-        false => Purpose::Run,
-    };
+    let purpose = if arguments.list { Purpose::List } else { Purpose::Run };
     for kernel in [Kernel::Node, Kernel::Gvisor] {
         if arguments.ask_for(&kernel.prefix()) {
             tests.extend(kubernetes::tests(kernel, &cases, purpose)?);
@@ -99,8 +93,8 @@ fn elsewhere(cases: &[Arc<Case>]) -> anyhow::Result<Vec<Test>> {
                     return Ok(Vec::new());
                 }
                 let local = local.numbered(number);
-                let seen = local.realise(&case)?;
-                Ok(judge(&case, &seen, &local))
+                let observed = local.realise(&case)?;
+                Ok(judge(&case, &observed, &local))
             }));
         }
     }

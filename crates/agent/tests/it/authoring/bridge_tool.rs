@@ -14,7 +14,8 @@ use sympozium_gateway::run_api::{HandlerError, Scheduler};
 use sympozium_ipc::run_api::{MessageRequest, ScheduleRequest, SubrunsAnswer, SubrunsRequest, TextAnswer};
 use sympozium_testkit::model_server::{Answer, Reply, ToolCall};
 
-use super::run::{RUNNER, Run, planned};
+use super::run::{RUNNER, answer, call_lines, planned};
+use crate::harness::Harness;
 use channel::Outbox;
 
 pub const PLAIN: &str = "\
@@ -31,7 +32,7 @@ spec: {agentRef: clerk, task: Tell them.}
 
 const TOOL: &str = "send_channel_message";
 
-fn sends(run: &Run, channel: &str, text: &str) {
+fn sends(run: &Harness, channel: &str, text: &str) {
     let arguments = json!({ "channel": channel, "text": text });
     run.model.push(Answer::tools([ToolCall::new(TOOL, &arguments)]));
 }
@@ -40,13 +41,13 @@ fn sends(run: &Run, channel: &str, text: &str) {
 async fn a_message_goes_to_the_channel_that_is_connected() {
     let outbox = tempfile::tempdir().expect("a directory");
     let path = outbox.path().join("outbox.jsonl");
-    let mut run = Run::new(planned(PLAIN), Outbox { path: path.clone() });
+    let mut run = Harness::of(planned(PLAIN), Outbox { path: path.clone() });
     sends(&run, "slack", "The order is on its way.");
     sends(&run, "discord", "The order is on its way.");
     let later = json!({ "name": "daily", "action": "create", "schedule": "0 9 * * *", "task": "Look." });
     run.model.push(Answer::tools([ToolCall::new("schedule_task", &later)]));
     run.model.push(Reply::text("Told."));
-    assert_eq!(run.answer(RUNNER).await, "Told.");
+    assert_eq!(answer(&mut run, RUNNER).await, "Told.");
 
     let text = fs::read_to_string(path).expect("an outbox");
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -54,7 +55,7 @@ async fn a_message_goes_to_the_channel_that_is_connected() {
     let message = json!({ "run": uid, "agent": "clerk", "chat": null, "text": "The order is on its way." });
     assert_eq!(lines, [message]);
     assert_eq!(
-        run.result_texts(),
+        run.last().result_texts(),
         [
             "the message is on its way to slack",
             "Error: the gateway refuses: discord is not connected; slack is",
@@ -62,14 +63,14 @@ async fn a_message_goes_to_the_channel_that_is_connected() {
         ]
     );
     assert_eq!(
-        run.receipts(),
+        call_lines(&run),
         [
-            "send_channel_message: Allowed",
-            "by Bridge: Done",
-            "send_channel_message: Allowed",
-            "by Bridge: Failed { why: \"the gateway refuses: discord is not connected; slack is\" }",
-            "schedule_task: Allowed",
-            "by Bridge: Failed { why: \"the gateway refuses: tasks cannot be scheduled where this run is\" }",
+            "send_channel_message - Allowed",
+            "Bridge Done",
+            "send_channel_message - Allowed",
+            "Bridge Failed { why: \"the gateway refuses: discord is not connected; slack is\" }",
+            "schedule_task - Allowed",
+            "Bridge Failed { why: \"the gateway refuses: tasks cannot be scheduled where this run is\" }",
         ]
     );
 }
@@ -78,26 +79,26 @@ async fn a_message_goes_to_the_channel_that_is_connected() {
 async fn a_message_that_cannot_be_written_is_an_error() {
     let outbox = tempfile::tempdir().expect("a directory");
     let path = outbox.path().to_owned();
-    let mut run = Run::new(planned(PLAIN), Outbox { path });
+    let mut run = Harness::of(planned(PLAIN), Outbox { path });
     sends(&run, "slack", "hello");
     run.model.push(Reply::text("I could not tell them."));
-    run.answer(RUNNER).await;
-    assert_eq!(run.result_texts(), ["Error: the gateway refuses: the message may not have gone out to slack"]);
+    answer(&mut run, RUNNER).await;
+    assert_eq!(run.last().result_texts(), ["Error: the gateway refuses: the message may not have gone out to slack"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_scheduler_a_message_is_an_error_and_never_success() {
-    let mut run = Run::new(planned(PLAIN), NoScheduler);
+    let mut run = Harness::of(planned(PLAIN), NoScheduler);
     sends(&run, "slack", "hello");
     run.model.push(Reply::text("Nobody can be told here."));
-    run.answer(RUNNER).await;
-    assert!(run.offered().iter().any(|it| it == TOOL));
-    assert_eq!(run.result_texts(), ["Error: the gateway refuses: no channel is connected where this run is"]);
+    answer(&mut run, RUNNER).await;
+    assert!(run.model_requests()[0].tools().contains(&TOOL));
+    assert_eq!(run.last().result_texts(), ["Error: the gateway refuses: no channel is connected where this run is"]);
     assert_eq!(
-        run.receipts(),
+        call_lines(&run),
         [
-            "send_channel_message: Allowed",
-            "by Bridge: Failed { why: \"the gateway refuses: no channel is connected where this run is\" }",
+            "send_channel_message - Allowed",
+            "Bridge Failed { why: \"the gateway refuses: no channel is connected where this run is\" }",
         ]
     );
 }
@@ -114,26 +115,26 @@ impl Scheduler for FlakyScheduler {
         }
     }
 
-    async fn schedule(&self, run: &Arc<RunFacts>, it: ScheduleRequest) -> Result<TextAnswer, HandlerError> {
-        NoScheduler.schedule(run, it).await
+    async fn schedule(&self, run: &Arc<RunFacts>, request: ScheduleRequest) -> Result<TextAnswer, HandlerError> {
+        NoScheduler.schedule(run, request).await
     }
 
-    async fn subruns(&self, run: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, HandlerError> {
-        NoScheduler.subruns(run, it).await
+    async fn subruns(&self, run: &Arc<RunFacts>, request: SubrunsRequest) -> Result<SubrunsAnswer, HandlerError> {
+        NoScheduler.subruns(run, request).await
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_are_never_retried() {
     let calls = Arc::new(AtomicU32::new(0));
-    let mut run = Run::new(planned(PLAIN), FlakyScheduler(Arc::clone(&calls)));
+    let mut run = Harness::of(planned(PLAIN), FlakyScheduler(Arc::clone(&calls)));
     sends(&run, "slack", "first");
     sends(&run, "slack", "second");
     sends(&run, "slack", "third");
     run.model.push(Reply::text("Done."));
-    run.answer(RUNNER).await;
+    answer(&mut run, RUNNER).await;
     assert_eq!(
-        run.result_texts(),
+        run.last().result_texts(),
         [
             "Error: the gateway refuses: too many messages at once",
             "sent after all",

@@ -11,7 +11,8 @@ use sympozium_testkit::model_server::{Answer, Reply, ToolCall};
 use sympozium_testkit::static_build;
 
 use super::bridge_tool::PLAIN;
-use super::run::{RUNNER, Run, planned};
+use super::run::{RUNNER, answer, call_lines, planned};
+use crate::harness::Harness;
 
 /// The tool as the planner would write it.
 const TOOL: &str = include_str!("count_words.json");
@@ -27,20 +28,20 @@ fn plan() -> RunPlan {
     plan
 }
 
-async fn counted(run: &mut Run, program: impl AsRef<Path>, paths: &[PathBuf]) -> Vec<String> {
+async fn counted(run: &mut Harness, program: impl AsRef<Path>, paths: &[PathBuf]) -> Vec<String> {
     for path in paths {
         let arguments = json!({ "path": path });
         run.model.push(Answer::tools([ToolCall::new("count_words", &arguments)]));
     }
     run.model.push(Reply::text("Counted."));
-    assert_eq!(run.answer(program).await, "Counted.");
-    run.result_texts()
+    assert_eq!(answer(run, program).await, "Counted.");
+    run.last().result_texts()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_with_one_more_tool_counts_words_in_its_roots_only() {
     let example = example();
-    let mut run = Run::new(plan(), NoScheduler);
+    let mut run = Harness::of(plan(), NoScheduler);
     let [notes, large, fifo] = ["notes.txt", "large", "fifo"].map(|name| run.at("workspace").join(name));
     fs::write(&notes, "the quick\nbrown fox\n\n jumps").expect("a file");
     let file = File::create(&large).expect("a file");
@@ -58,31 +59,31 @@ async fn a_runner_with_one_more_tool_counts_words_in_its_roots_only() {
     for text in &shown[3..] {
         assert!(text.starts_with("Error: ") && !text.contains("root:"), "{text}");
     }
-    let receipts = run.receipts();
-    assert_eq!(receipts[..2], ["count_words: Allowed", "by Agent: Done"]);
+    let receipts = call_lines(&run);
+    assert_eq!(receipts[..2], ["count_words - Allowed", "Agent Done"]);
     assert_eq!(receipts.len(), 10);
     for receipt in receipts[2..].chunks(2) {
-        assert_eq!(receipt[0], "count_words: Allowed");
-        assert!(receipt[1].starts_with("by Agent: Failed"), "{receipt:?}");
+        assert_eq!(receipt[0], "count_words - Allowed");
+        assert!(receipt[1].starts_with("Agent Failed"), "{receipt:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_that_do_not_fit_get_no_permit() {
     let example = example();
-    let mut run = Run::new(plan(), NoScheduler);
+    let mut run = Harness::of(plan(), NoScheduler);
     let bad = json!({ "path": "notes.txt", "unit": "pages" });
     run.model.push(Answer::tools([ToolCall::new("count_words", &bad)]));
     run.model.push(Reply::text("No."));
-    run.answer(example).await;
-    let shown = run.result_texts().remove(0);
+    answer(&mut run, example).await;
+    let shown = run.last().result_texts().remove(0);
     assert!(shown.starts_with("Error: the arguments do not fit: ") && shown.contains("unit"), "{shown}");
-    assert_eq!(run.receipts().len(), 1, "{:?}", run.receipts());
+    assert_eq!(call_lines(&run).len(), 1, "{:?}", call_lines(&run));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_native_tool_is_an_error() {
-    let mut run = Run::new(plan(), NoScheduler);
+    let mut run = Harness::of(plan(), NoScheduler);
     let notes = run.at("workspace/notes.txt");
     let shown = counted(&mut run, RUNNER, &[notes]).await;
     assert_eq!(shown, ["Error: this release does not know how to act on `count_words`"]);

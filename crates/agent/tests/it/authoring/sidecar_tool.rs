@@ -18,7 +18,8 @@ use sympozium_testkit::model_server::{Answer, Reply, ToolCall};
 use sympozium_testkit::static_build::{self, workspace_root};
 use sympozium_testkit::{command, copy_program};
 
-use super::run::{RUNNER, Run, planned};
+use super::run::{RUNNER, answer, call_lines, planned};
+use crate::harness::Harness;
 
 const PACK: &str = include_str!("../../../../../examples/tool-authoring/orders-pack.yaml");
 const RUN: &str = include_str!("../../../../../examples/tool-authoring/run.yaml");
@@ -33,7 +34,7 @@ struct Sidecar {
 }
 
 impl Sidecar {
-    fn start(run: &Run) -> Self {
+    fn start(run: &Harness) -> Self {
         let binary = static_build::program("skill-sidecar").expect("a sidecar");
         for name in ["image", "image/bin", "image/skills"] {
             fs::create_dir(run.at(name)).expect("a directory");
@@ -74,9 +75,9 @@ impl Drop for Sidecar {
     fn drop(&mut self) {
         self.cancel.cancel();
         if let Some(running) = self.running.take() {
-            let agent = running.join();
+            let outcome = running.join();
             if std::thread::panicking() {
-                let _ = writeln!(std::io::stderr(), "the sidecar: {agent:?}");
+                let _ = writeln!(std::io::stderr(), "the sidecar: {outcome:?}");
             }
         }
     }
@@ -86,7 +87,7 @@ impl Drop for Sidecar {
 async fn the_model_looks_up_an_order_and_answers() {
     // Build it before the run: the bridge's wait for an agent is shorter.
     static_build::program("skill-sidecar").expect("a sidecar");
-    let mut run = Run::new(planned(&format!("{PACK}---\n{RUN}")), NoScheduler);
+    let mut run = Harness::of(planned(&format!("{PACK}---\n{RUN}")), NoScheduler);
     let sidecar = Sidecar::start(&run);
     for arguments in [
         json!({ "number": "A-1001", "detail": "full" }),
@@ -99,11 +100,11 @@ async fn the_model_looks_up_an_order_and_answers() {
         run.model.push(Answer::tools([ToolCall::new("lookup_order", &arguments)]));
     }
     run.model.push(Reply::text("It was shipped."));
-    assert_eq!(run.answer(RUNNER).await, "It was shipped.");
+    assert_eq!(answer(&mut run, RUNNER).await, "It was shipped.");
 
     // The policy denies everything else; skills can always be loaded.
-    assert_eq!(run.offered(), ["lookup_order", "load_skill"]);
-    let shown = run.result_texts();
+    assert_eq!(run.model_requests()[0].tools(), ["lookup_order", "load_skill"]);
+    let shown = run.last().result_texts();
     assert_eq!(shown[0], "A-1001: shipped on 12 November, parcel 7731\nitems: 2 lamps, 1 table");
     assert_eq!(shown[1], "A-1002: waiting for payment since 3 November");
     for (text, part) in shown[2..5].iter().zip(["/number", "/detail", "format"]) {
@@ -114,18 +115,18 @@ async fn the_model_looks_up_an_order_and_answers() {
         ["STDERR: there is no order A-9999; ask the customer for the number on the invoice\n(exit code: 1)"]
     );
     // Calls with invalid arguments have a decision but no action: no program was started.
-    let refused = "lookup_order: Refused";
-    let receipts = run.receipts();
+    let refused = "lookup_order - Refused";
+    let receipts = call_lines(&run);
     let expected = [
-        "lookup_order: Allowed",
-        "by Skill: Exited { code: 0 }",
-        "lookup_order: Allowed",
-        "by Skill: Exited { code: 0 }",
+        "lookup_order orders Allowed",
+        "Skill Exited { code: 0 }",
+        "lookup_order orders Allowed",
+        "Skill Exited { code: 0 }",
         refused,
         refused,
         refused,
-        "lookup_order: Allowed",
-        "by Skill: Exited { code: 1 }",
+        "lookup_order orders Allowed",
+        "Skill Exited { code: 1 }",
     ];
     assert_eq!(receipts, expected);
     for event in run.events() {

@@ -10,10 +10,11 @@ use flate2::write::DeflateEncoder;
 use serde_json::json;
 use sympozium_api::run_plan::ToolLimits;
 use sympozium_bridge::fetch;
+use sympozium_harness::{Response, WebServer, wait_until};
 use sympozium_ipc::door::{RefusalCode, ToolAnswer};
+use sympozium_testkit::processes::memory;
 
 use super::{LIMITS, get, open_web, refused};
-use crate::support::{Reply, Site, wait_for};
 
 const MIB: usize = 1 << 20;
 
@@ -27,33 +28,31 @@ fn size(answer: ToolAnswer) -> (usize, bool) {
 
 /// The most memory that this process ever had, in MiB.
 fn peak_memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
-    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"));
-    let words = line.expect("a peak").trim().trim_end_matches(" kB");
-    words.parse::<u64>().expect("a number") >> 10
+    memory("self").expect("own memory").peak >> 20
 }
 
 #[tokio::test]
 async fn a_gibibyte_of_nothing_stops_at_the_bound() {
-    let world = open_web().await;
+    let harness = open_web().await;
     // A block of deflate that becomes 1 MiB, and can be followed by itself: a thousand of them are a gibibyte.
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(&vec![0; MIB]).expect("memory");
     encoder.flush().expect("memory");
     let block = encoder.get_ref().clone();
     assert!(block.len() < 4096, "{}", block.len());
-    let site = Site::plain(move |head| {
-        let (encoding, begin) = match head.contains("/gzip") {
-            true => ("gzip", &b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"[..]),
-            false => ("deflate", &b""[..]),
+    let site = WebServer::plain(move |head| {
+        let (encoding, begin) = if head.contains("/gzip") {
+            ("gzip", &b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"[..])
+        } else {
+            ("deflate", &b""[..])
         };
         let head = format!("HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\n\r\n");
-        Reply::Repeated { head: [head.as_bytes(), begin].concat(), piece: block.clone(), times: 1024 }
+        Response::Repeated { head: [head.as_bytes(), begin].concat(), piece: block.clone(), times: 1024 }
     })
     .await;
-    world.internet.host("a.example", 80, &site);
+    harness.internet.host("a.example", 80, &site);
     for url in ["http://a.example/gzip", "http://a.example/deflate"] {
-        let answer = get(&world, url).await.expect("a page");
+        let answer = get(&harness, url).await.expect("a page");
         assert_eq!(size(answer), (2 * MIB, true));
     }
     // This process holds all tests of the bridge; the page alone would be four times as much.
@@ -62,20 +61,21 @@ async fn a_gibibyte_of_nothing_stops_at_the_bound() {
 
 #[tokio::test]
 async fn a_body_without_an_end_is_cut_and_the_server_let_go() {
-    let world = open_web().await;
-    let site = Site::plain(|head| {
-        let (head, piece) = match head.contains("/chunks") {
-            true => ("Transfer-Encoding: chunked\r\n", b"1\r\nx\r\n".repeat(1000)),
-            false => ("", vec![b'x'; 65536]),
+    let harness = open_web().await;
+    let site = WebServer::plain(|head| {
+        let (head, piece) = if head.contains("/chunks") {
+            ("Transfer-Encoding: chunked\r\n", b"1\r\nx\r\n".repeat(1000))
+        } else {
+            ("", vec![b'x'; 65536])
         };
-        Reply::Repeated { head: format!("HTTP/1.1 200 OK\r\n{head}\r\n").into_bytes(), piece, times: u64::MAX }
+        Response::Repeated { head: format!("HTTP/1.1 200 OK\r\n{head}\r\n").into_bytes(), piece, times: u64::MAX }
     })
     .await;
-    world.internet.host("a.example", 80, &site);
+    harness.internet.host("a.example", 80, &site);
     for url in ["http://a.example/", "http://a.example/chunks"] {
-        let answer = get(&world, url).await.expect("a page");
+        let answer = get(&harness, url).await.expect("a page");
         assert_eq!(size(answer), (2 * MIB, true));
-        assert!(wait_for(|| site.open() == 0).await);
+        assert!(wait_until(|| site.open() == 0).await);
     }
     // What was on its way when we had enough is in buffers of the system.
     assert!(site.written() < 64 * MIB as u64, "{}", site.written());
@@ -83,8 +83,8 @@ async fn a_body_without_an_end_is_cut_and_the_server_let_go() {
 
 #[tokio::test]
 async fn a_server_that_stalls_costs_no_more_than_the_time_of_a_call() {
-    let world = open_web().await;
-    let site = Site::plain(|head| {
+    let harness = open_web().await;
+    let site = WebServer::plain(|head| {
         let said = match head.split(' ').nth(1) {
             Some("/silent") => "",
             Some("/head") => "HTTP/1.1 200 OK\r\nContent-",
@@ -92,15 +92,15 @@ async fn a_server_that_stalls_costs_no_more_than_the_time_of_a_call() {
             Some("/chunk") => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
             _ => "HTTP/1.1 200 OK\r\n\r\nabc",
         };
-        Reply::Stalled(said.as_bytes().to_vec())
+        Response::Stalled(said.as_bytes().to_vec())
     })
     .await;
-    world.internet.host("a.example", 80, &site);
+    harness.internet.host("a.example", 80, &site);
     let limits = ToolLimits { timeout_seconds: 1, ..LIMITS };
-    let credential = world.credential("web");
+    let credential = harness.credential("web");
     let paths = ["silent", "head", "body", "chunk", "end"];
     let arguments = paths.map(|path| json!({ "url": format!("http://a.example/{path}") }));
-    let fetching = arguments.each_ref().map(|it| fetch::fetch(&world.outward, &credential, it, &limits));
+    let fetching = arguments.each_ref().map(|it| fetch::fetch(&harness.client, &credential, it, &limits));
     let [first, second, third, fourth, fifth] = fetching;
     let (first, second, third, fourth, fifth) = tokio::join!(first, second, third, fourth, fifth);
     for fetched in [first, second, third, fourth, fifth] {
@@ -108,13 +108,13 @@ async fn a_server_that_stalls_costs_no_more_than_the_time_of_a_call() {
         let expected = (RefusalCode::Unavailable, "no whole answer within 1 s");
         assert_eq!((code, &*message), expected);
     }
-    assert!(wait_for(|| site.open() == 0).await);
+    assert!(wait_until(|| site.open() == 0).await);
 }
 
 #[tokio::test]
 async fn answers_that_are_none() {
-    let world = open_web().await;
-    let site = Site::plain(|head| {
+    let harness = open_web().await;
+    let site = WebServer::plain(|head| {
         let answer = match head.split(' ').nth(1) {
             Some("/huge") => format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(MIB)),
             Some("/many") => format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: y\r\n".repeat(1000)),
@@ -128,10 +128,10 @@ async fn answers_that_are_none() {
             Some("/other") => "220 mail.example ESMTP\r\n\r\n".to_owned(),
             _ => String::new(),
         };
-        Reply::Whole(answer.into_bytes())
+        Response::Whole(answer.into_bytes())
     })
     .await;
-    world.internet.host("a.example", 80, &site);
+    harness.internet.host("a.example", 80, &site);
     let garbled = "gave an answer whose body cannot be read";
     for (path, words) in [
         ("huge", "gave an answer whose head is too large"),
@@ -146,7 +146,7 @@ async fn answers_that_are_none() {
         ("other", "gave an answer whose head cannot be read"),
         ("nothing", "ended the connection before its answer was whole"),
     ] {
-        let (code, message) = refused(get(&world, &format!("http://a.example/{path}")).await);
+        let (code, message) = refused(get(&harness, &format!("http://a.example/{path}")).await);
         let expected = (RefusalCode::Unavailable, format!("`a.example` {words}"));
         assert_eq!((code, message), expected, "{path}");
     }
@@ -154,17 +154,17 @@ async fn answers_that_are_none() {
 
 #[tokio::test]
 async fn a_call_that_is_given_up_leaves_no_connection() {
-    let world = open_web().await;
-    let site = Site::plain(|_| Reply::Stalled(b"HTTP/1.1 200 OK\r\n".to_vec())).await;
-    world.internet.host("a.example", 80, &site);
-    let (outward, credential) = (Arc::clone(&world.outward), world.credential("web"));
+    let harness = open_web().await;
+    let site = WebServer::plain(|_| Response::Stalled(b"HTTP/1.1 200 OK\r\n".to_vec())).await;
+    harness.internet.host("a.example", 80, &site);
+    let (outward, credential) = (Arc::clone(&harness.client), harness.credential("web"));
     let call = tokio::spawn(async move {
         let arguments = json!({ "url": "http://a.example/" });
         fetch::fetch(&outward, &credential, &arguments, &LIMITS).await
     });
-    assert!(wait_for(|| site.requests().len() == 1).await);
+    assert!(wait_until(|| site.requests().len() == 1).await);
     call.abort();
-    assert!(wait_for(|| site.open() == 0 && world.gateway.client_count() == 0).await);
+    assert!(wait_until(|| site.open() == 0 && harness.gateway.client_count() == 0).await);
 }
 
 /// e56: the proxy is gone in the middle.
@@ -177,30 +177,31 @@ async fn e56_a_gateway_that_is_gone_in_the_middle_is_an_error_and_there_is_no_wa
         // Here the connection's end is the body's; but a server ends TLS with a word, and this end has none.
         "https://a.example/end",
     ] {
-        let world = open_web().await;
+        let harness = open_web().await;
         let begun = |head: &str| {
             let framing = match head.split(' ').nth(1) {
                 Some("/length") => "Content-Length: 99\r\n\r\n",
                 Some("/chunks") => "Transfer-Encoding: chunked\r\n\r\n9\r\n",
                 _ => "\r\n",
             };
-            Reply::Stalled(format!("HTTP/1.1 200 OK\r\n{framing}half").into_bytes())
+            Response::Stalled(format!("HTTP/1.1 200 OK\r\n{framing}half").into_bytes())
         };
-        let config = world.authority.server(&["a.example"], &[]);
-        let (port, site) = match url.starts_with("https") {
-            true => (443, Site::encrypted(config, begun).await),
-            false => (80, Site::plain(begun).await),
+        let config = harness.authority.server(&["a.example"], &[]);
+        let (port, site) = if url.starts_with("https") {
+            (443, WebServer::encrypted(config, begun).await)
+        } else {
+            (80, WebServer::plain(begun).await)
         };
-        world.internet.host("a.example", port, &site);
+        harness.internet.host("a.example", port, &site);
         let killing = async {
-            assert!(wait_for(|| site.requests().len() == 1).await);
-            world.kill_gateway();
+            assert!(wait_until(|| site.requests().len() == 1).await);
+            harness.kill_gateway();
         };
-        let (fetched, ()) = tokio::join!(get(&world, url), killing);
+        let (fetched, ()) = tokio::join!(get(&harness, url), killing);
         let (code, message) = refused(fetched);
         assert_eq!(code, RefusalCode::Unavailable, "{url}: {message}");
-        assert!(wait_for(|| site.open() == 0).await);
-        let (code, message) = refused(get(&world, url).await);
+        assert!(wait_until(|| site.open() == 0).await);
+        let (code, message) = refused(get(&harness, url).await);
         assert_eq!(code, RefusalCode::Unavailable, "{url}: {message}");
         assert_eq!(site.requests().len(), 1);
     }

@@ -4,10 +4,12 @@ use std::net::IpAddr;
 
 use serde_json::json;
 use sympozium_bridge::fetch::MAX_REDIRECTS;
+use sympozium_harness::plan::{Public, credential};
+use sympozium_harness::{Response, WebServer};
 use sympozium_ipc::door::RefusalCode;
 
 use super::{fetch, get, open_web, page, refused};
-use crate::support::{GatewayHarness, Public, Reply, Site, reach};
+use crate::support::GatewayHarness;
 
 /// The path of a request.
 fn path(head: &str) -> &str {
@@ -16,40 +18,40 @@ fn path(head: &str) -> &str {
 
 #[tokio::test]
 async fn each_hop_is_a_tunnel_of_its_own() {
-    let world = open_web().await;
-    let config = world.authority.server(&["b.example"], &[]);
-    let last = Site::encrypted(config, |_| Reply::page("here")).await;
-    let first = Site::plain(|head| match path(head) {
-        "/start" => Reply::redirect("next?token=secret#top"),
-        _ => Reply::redirect("https://b.example/end?signature=secret"),
+    let harness = open_web().await;
+    let config = harness.authority.server(&["b.example"], &[]);
+    let last = WebServer::encrypted(config, |_| Response::page("here")).await;
+    let first = WebServer::plain(|head| match path(head) {
+        "/start" => Response::redirect("next?token=secret#top"),
+        _ => Response::redirect("https://b.example/end?signature=secret"),
     })
     .await;
-    world.internet.host("a.example", 80, &first);
-    world.internet.host("b.example", 443, &last);
+    harness.internet.host("a.example", 80, &first);
+    harness.internet.host("b.example", 443, &last);
     // The signature is the server's, and stays out of what the agent is told.
-    let answer = get(&world, "http://a.example/start").await;
+    let answer = get(&harness, "http://a.example/start").await;
     assert_eq!(answer, Ok(page(200, "https://b.example/end", "here")));
     let paths: Vec<_> = first.requests().iter().map(|it| path(it).to_owned()).collect();
     assert_eq!(paths, ["/start", "/next?token=secret"]);
     assert_eq!(path(&last.requests()[0]), "/end?signature=secret");
-    assert_eq!(world.internet.resolved(), ["a.example", "a.example", "b.example"]);
+    assert_eq!(harness.internet.resolved(), ["a.example", "a.example", "b.example"]);
 }
 
 #[tokio::test]
 async fn loops_end() {
-    let world = open_web().await;
-    let site = Site::plain(|head| match path(head).trim_start_matches('/').parse() {
-        Ok(0) => Reply::page("there"),
-        Ok(left) => Reply::redirect(&format!("/{}", left - 1_usize)),
-        Err(_) => Reply::redirect(path(head)),
+    let harness = open_web().await;
+    let site = WebServer::plain(|head| match path(head).trim_start_matches('/').parse() {
+        Ok(0) => Response::page("there"),
+        Ok(left) => Response::redirect(&format!("/{}", left - 1_usize)),
+        Err(_) => Response::redirect(path(head)),
     })
     .await;
-    world.internet.host("a.example", 80, &site);
-    let answer = get(&world, &format!("http://a.example/{MAX_REDIRECTS}")).await;
+    harness.internet.host("a.example", 80, &site);
+    let answer = get(&harness, &format!("http://a.example/{MAX_REDIRECTS}")).await;
     assert_eq!(answer, Ok(page(200, "http://a.example/0", "there")));
     for url in [format!("http://a.example/{}", MAX_REDIRECTS + 1), "http://a.example/loop".to_owned()] {
         let before = site.requests().len();
-        let (code, message) = refused(get(&world, &url).await);
+        let (code, message) = refused(get(&harness, &url).await);
         assert_eq!(code, RefusalCode::Unavailable);
         assert_eq!(message, "more than 5 redirects, the last by `a.example`");
         assert_eq!(site.requests().len() - before, MAX_REDIRECTS + 1);
@@ -58,28 +60,28 @@ async fn loops_end() {
 
 #[tokio::test]
 async fn what_is_sent_instead_of_a_page_is_one_when_it_leads_nowhere() {
-    let world = open_web().await;
-    let site = Site::plain(|head| match path(head) {
-        "/choices" => Reply::with(300, "Content-Type: text/plain\r\nLocation: /x\r\n", "choose"),
-        _ => Reply::with(302, "Content-Type: text/plain\r\n", "nowhere"),
+    let harness = open_web().await;
+    let site = WebServer::plain(|head| match path(head) {
+        "/choices" => Response::with(300, "Content-Type: text/plain\r\nLocation: /x\r\n", "choose"),
+        _ => Response::with(302, "Content-Type: text/plain\r\n", "nowhere"),
     })
     .await;
-    world.internet.host("a.example", 80, &site);
+    harness.internet.host("a.example", 80, &site);
     for (url, status, body) in
         [("http://a.example/choices", 300, "choose"), ("http://a.example/nowhere", 302, "nowhere")]
     {
-        assert_eq!(get(&world, url).await, Ok(page(status, url, body)));
+        assert_eq!(get(&harness, url).await, Ok(page(status, url, body)));
     }
 }
 
 /// e54: from a host that is allowed to one that is not.
 #[tokio::test]
 async fn e54_a_redirect_to_a_host_that_is_not_in_the_plan_is_denied() {
-    let world = GatewayHarness::unix(&[reach("web", Public::Closed, &["a.example 80"])]).await;
-    let secret = Site::plain(|_| Reply::page("secret")).await;
-    let first = Site::plain(|head| Reply::redirect(&path(head)[1..])).await;
-    world.internet.host("a.example", 80, &first);
-    world.internet.host("b.example", 80, &secret);
+    let harness = GatewayHarness::unix(&[credential("web", Public::Closed, &["a.example 80"])]).await;
+    let secret = WebServer::plain(|_| Response::page("secret")).await;
+    let first = WebServer::plain(|head| Response::redirect(&path(head)[1..])).await;
+    harness.internet.host("a.example", 80, &first);
+    harness.internet.host("b.example", 80, &secret);
     for (location, host) in [
         ("http://b.example/?leak=secret", "`b.example`"),
         ("//b.example/", "`b.example`"),
@@ -87,23 +89,23 @@ async fn e54_a_redirect_to_a_host_that_is_not_in_the_plan_is_denied() {
         ("http://sub.a.example/", "`sub.a.example`"),
         ("https://a.example/", "`a.example`"),
     ] {
-        let (code, message) = refused(get(&world, &format!("http://a.example/{location}")).await);
+        let (code, message) = refused(get(&harness, &format!("http://a.example/{location}")).await);
         assert_eq!(code, RefusalCode::Denied);
         let words = format!("{host} cannot be reached: the plan of this run does not let");
         assert!(message.starts_with(&words), "{message}");
         assert!(!message.contains("leak"), "{message}");
     }
     assert_eq!(secret.requests(), [""; 0]);
-    assert!(world.internet.resolved().iter().all(|it| it == "a.example"));
+    assert!(harness.internet.resolved().iter().all(|it| it == "a.example"));
 }
 
 /// e52: to where machines have their credentials, and to the machine itself, in every notation.
 #[tokio::test]
 async fn e52_a_redirect_to_an_address_inside_is_denied() {
-    let world = open_web().await;
-    let inside = Site::plain(|_| Reply::page("credentials of the machine")).await;
-    let first = Site::plain(|head| Reply::redirect(&path(head)[1..])).await;
-    world.internet.host("a.example", 80, &first);
+    let harness = open_web().await;
+    let inside = WebServer::plain(|_| Response::page("credentials of the machine")).await;
+    let first = WebServer::plain(|head| Response::redirect(&path(head)[1..])).await;
+    harness.internet.host("a.example", 80, &first);
     for address in [
         "169.254.169.254:80",
         "127.0.0.1:80",
@@ -116,9 +118,9 @@ async fn e52_a_redirect_to_an_address_inside_is_denied() {
         "[64:ff9b::a9fe:a9fe]:80",
     ] {
         let address = address.parse().expect("an address");
-        world.internet.place(address, &inside);
+        harness.internet.route(address, &inside);
     }
-    world.internet.name("localhost", &[&["127.0.0.1".parse().expect("an address")]]);
+    harness.internet.name("localhost", &[&["127.0.0.1".parse().expect("an address")]]);
     let hosts = [
         "169.254.169.254",
         "2852039166",
@@ -143,48 +145,48 @@ async fn e52_a_redirect_to_an_address_inside_is_denied() {
         "100.64.0.1",
     ];
     for host in hosts {
-        let (code, message) = refused(get(&world, &format!("http://a.example/http://{host}/")).await);
+        let (code, message) = refused(get(&harness, &format!("http://a.example/http://{host}/")).await);
         assert_eq!(code, RefusalCode::Denied, "{host}: {message}");
         // And it is not reached without a redirect.
-        let (code, message) = refused(get(&world, &format!("http://{host}/")).await);
+        let (code, message) = refused(get(&harness, &format!("http://{host}/")).await);
         assert_eq!(code, RefusalCode::Denied, "{host}: {message}");
     }
     assert_eq!(inside.requests(), [""; 0]);
     assert_eq!(first.requests().len(), hosts.len());
-    assert_eq!(world.internet.connected().len(), hosts.len());
+    assert_eq!(harness.internet.connected().len(), hosts.len());
 }
 
 /// e53: a name that had a public address a moment ago.
 #[tokio::test]
 async fn e53_a_name_that_changes_its_address_between_hops_is_judged_anew() {
-    let world = open_web().await;
-    let inside = Site::plain(|_| Reply::page("inside")).await;
-    let first = Site::plain(|_| Reply::redirect("/again")).await;
+    let harness = open_web().await;
+    let inside = WebServer::plain(|_| Response::page("inside")).await;
+    let first = WebServer::plain(|_| Response::redirect("/again")).await;
     let address = |text: &str| -> IpAddr { text.parse().expect("an address") };
     let (public, private) = (address("1.2.3.4"), address("10.0.0.1"));
-    world.internet.place((public, 80).into(), &first);
-    world.internet.place((private, 80).into(), &inside);
-    world.internet.name("a.example", &[&[public], &[private]]);
+    harness.internet.route((public, 80).into(), &first);
+    harness.internet.route((private, 80).into(), &inside);
+    harness.internet.name("a.example", &[&[public], &[private]]);
     // One of several is enough to spoil them all.
-    world.internet.name("b.example", &[&[public], &[public, private]]);
+    harness.internet.name("b.example", &[&[public], &[public, private]]);
     for host in ["a.example", "b.example"] {
-        let (code, message) = refused(get(&world, &format!("http://{host}/")).await);
+        let (code, message) = refused(get(&harness, &format!("http://{host}/")).await);
         assert_eq!(code, RefusalCode::Denied);
         let words = format!("`{host}` cannot be reached: the host has an address that this part may not reach");
         assert!(message.starts_with(&words), "{message}");
     }
     assert_eq!(inside.requests(), [""; 0]);
-    assert_eq!(world.internet.connected(), [(public, 80).into(); 2]);
+    assert_eq!(harness.internet.connected(), [(public, 80).into(); 2]);
 }
 
 #[tokio::test]
 async fn redirects_that_are_not_followed() {
-    let world = open_web().await;
-    let config = world.authority.server(&["a.example"], &[]);
-    let site = Site::encrypted(config, |head| Reply::redirect(&path(head)[1..])).await;
-    let plain = Site::plain(|_| Reply::page("in the clear")).await;
-    world.internet.host("a.example", 443, &site);
-    world.internet.host("b.example", 80, &plain);
+    let harness = open_web().await;
+    let config = harness.authority.server(&["a.example"], &[]);
+    let site = WebServer::encrypted(config, |head| Response::redirect(&path(head)[1..])).await;
+    let plain = WebServer::plain(|_| Response::page("in the clear")).await;
+    harness.internet.host("a.example", 443, &site);
+    harness.internet.host("b.example", 80, &plain);
     for (location, why) in [
         ("http://b.example/", "it leads from https to http"),
         ("ftp://b.example/", "it does not begin with `https://` or `http://`"),
@@ -194,7 +196,7 @@ async fn redirects_that_are_not_followed() {
             "it has a user name or password in it; send an Authorization header instead",
         ),
     ] {
-        let (code, message) = refused(get(&world, &format!("https://a.example/{location}")).await);
+        let (code, message) = refused(get(&harness, &format!("https://a.example/{location}")).await);
         assert_eq!(code, RefusalCode::Denied);
         let words = "`a.example` sends a redirect that is not followed: ";
         assert_eq!(message, format!("{words}{why}"));
@@ -205,27 +207,27 @@ async fn redirects_that_are_not_followed() {
 /// e54: what was meant for one server.
 #[tokio::test]
 async fn e54_headers_stay_with_the_server_that_they_were_meant_for() {
-    let world = open_web().await;
+    let harness = open_web().await;
     let headers = json!({ "Authorization": "Bearer t0ken", "Cookie": "c00kie", "X-Key": "k3y", "User-Agent": "mine" });
-    let config = world.authority.server(&["a.example", "b.example"], &[]);
+    let config = harness.authority.server(&["a.example", "b.example"], &[]);
     let leads = |head: &str| match path(head) {
-        "/same" => Reply::redirect("/end"),
-        "/host" => Reply::redirect("https://b.example/end"),
-        "/port" => Reply::redirect("https://a.example:444/end"),
-        "/round" => Reply::redirect("https://b.example/back"),
-        "/back" => Reply::redirect("https://a.example/end"),
-        _ => Reply::page("end"),
+        "/same" => Response::redirect("/end"),
+        "/host" => Response::redirect("https://b.example/end"),
+        "/port" => Response::redirect("https://a.example:444/end"),
+        "/round" => Response::redirect("https://b.example/back"),
+        "/back" => Response::redirect("https://a.example/end"),
+        _ => Response::page("end"),
     };
-    let first = Site::encrypted(config.clone(), leads).await;
-    let second = Site::encrypted(config.clone(), leads).await;
-    let other_port = Site::encrypted(config, leads).await;
-    let plain = Site::plain(|_| Reply::redirect("https://a.example/end")).await;
+    let first = WebServer::encrypted(config.clone(), leads).await;
+    let second = WebServer::encrypted(config.clone(), leads).await;
+    let other_port = WebServer::encrypted(config, leads).await;
+    let plain = WebServer::plain(|_| Response::redirect("https://a.example/end")).await;
     let address: IpAddr = "1.2.3.4".parse().expect("an address");
-    world.internet.name("a.example", &[&[address]]);
-    world.internet.place((address, 443).into(), &first);
-    world.internet.place((address, 444).into(), &other_port);
-    world.internet.place((address, 80).into(), &plain);
-    world.internet.host("b.example", 443, &second);
+    harness.internet.name("a.example", &[&[address]]);
+    harness.internet.route((address, 443).into(), &first);
+    harness.internet.route((address, 444).into(), &other_port);
+    harness.internet.route((address, 80).into(), &plain);
+    harness.internet.host("b.example", 443, &second);
     // How many of them each request at each of the servers had.
     let sent = |request: &String| {
         let lower = request.to_ascii_lowercase();
@@ -242,13 +244,13 @@ async fn e54_headers_stay_with_the_server_that_they_were_meant_for() {
         ("https://a.example/round", [vec![all, none], vec![none], vec![], vec![]]),
         ("http://a.example/scheme", [vec![none], vec![], vec![], vec![all]]),
     ] {
-        let answer = fetch(&world, json!({ "url": url, "headers": headers })).await;
+        let answer = fetch(&harness, json!({ "url": url, "headers": headers })).await;
         assert!(answer.is_ok(), "{url}: {answer:?}");
         let sites = [&first, &second, &other_port, &plain];
         let had = sites.map(|site| site.take_requests().iter().map(sent).collect::<Vec<_>>());
         assert_eq!(had, expected, "{url}");
     }
     // And each hop told the gateway the server that it asked for.
-    let outcomes = world.outcomes();
+    let outcomes = harness.outcomes();
     assert!(outcomes.iter().all(|it| !it.contains("server-name")), "{outcomes:?}");
 }

@@ -3,35 +3,35 @@
 use serde_json::json;
 use sympozium_api::names::ToolPattern;
 use sympozium_api::run_plan::SkillSource;
+use sympozium_harness::executor::Executor;
+use sympozium_harness::{Agent, RunHarness};
 use sympozium_ipc::door::{Refusal, RefusalCode};
 use sympozium_ipc::receipt::{CallDecision, Event};
 
-use super::harness::RunHarness;
-use super::skills::Executor;
+use super::start;
 
 /// The skill `look` of `cluster` allows these; that of `tickets` allows all.
-async fn world(allowed: &'static [&'static str]) -> RunHarness {
-    RunHarness::start(|plan| {
+fn start_with_tools(allowed: &'static [&'static str]) -> RunHarness {
+    start(|plan| {
         for skill in &mut plan.skills {
             if matches!(&skill.source, SkillSource::Pack { skill, .. } if skill == "look") {
                 skill.allowed_tools = Some(allowed.iter().map(|it| ToolPattern::new(*it)).collect());
             }
         }
     })
-    .await
 }
 
-async fn load(agent: &super::agent::Agent, name: &str) {
+async fn load(agent: &Agent, name: &str) {
     let permit = agent.permit("load_skill", json!({ "name": name })).await;
     agent.report(permit.expect("a permit")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_skill_narrows_native_and_sidecar_tools_while_it_is_active() {
-    let mut world = world(&["read_file", "cluster/execute_command"]).await;
-    let _cluster = Executor::echo(world.volume("cluster"));
-    let tickets = Executor::echo(world.volume("tickets"));
-    let agent = world.agent().await;
+    let mut run = start_with_tools(&["read_file", "cluster/execute_command"]);
+    let _cluster = Executor::echo(run.volume("cluster"));
+    let tickets = Executor::echo(run.volume("tickets"));
+    let agent = run.agent().await;
     let write = json!({ "path": "/workspace/a", "content": "x" });
     let read = json!({ "path": "/workspace/a" });
 
@@ -53,10 +53,10 @@ async fn a_skill_narrows_native_and_sidecar_tools_while_it_is_active() {
     let url = json!({ "url": "https://example.org/" });
     let refused = agent.call("fetch_url", url).await;
     assert_eq!(refused, Err(denied("fetch_url")));
-    let before = tickets.seen().len();
+    let before = tickets.requests().len();
     let refused = agent.execute("tickets", "b").await;
     assert_eq!(refused, Err(denied("execute_command")));
-    assert_eq!(tickets.seen().len(), before);
+    assert_eq!(tickets.requests().len(), before);
     assert_eq!(agent.call("list_unhealthy_pods", json!({})).await, Err(denied("list_unhealthy_pods")));
     let permit = agent.permit("read_file", read).await;
     agent.report(permit.expect("it is listed")).await;
@@ -72,8 +72,8 @@ async fn a_skill_narrows_native_and_sidecar_tools_while_it_is_active() {
 
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    let refused = world.events().into_iter().filter(|event| {
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    let refused = run.events().into_iter().filter(|event| {
         matches!(event, Event::Called { decided: CallDecision::Denied, reason: Some(reason), .. } if reason.contains("the skill `look`"))
     });
     assert_eq!(refused.count(), 5);
@@ -82,8 +82,8 @@ async fn a_skill_narrows_native_and_sidecar_tools_while_it_is_active() {
 /// However the model writes the name: what the runner loads by it is what the bridge takes for active.
 #[tokio::test(flavor = "multi_thread")]
 async fn white_space_around_a_name_evades_nothing() {
-    let world = world(&["read_file"]).await;
-    let agent = world.agent().await;
+    let run = start_with_tools(&["read_file"]);
+    let agent = run.agent().await;
     let write = json!({ "path": "/workspace/a", "content": "x" });
     for name in ["look", " look", "look\n", "cluster/look ", "\tcluster/look"] {
         load(&agent, "calm").await;
@@ -96,8 +96,8 @@ async fn white_space_around_a_name_evades_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_list_leaves_the_way_to_another_skill() {
-    let world = world(&[]).await;
-    let agent = world.agent().await;
+    let run = start_with_tools(&[]);
+    let agent = run.agent().await;
     load(&agent, "cluster/look").await;
     let read = json!({ "path": "/workspace/a" });
     assert!(agent.permit("read_file", read.clone()).await.is_err());

@@ -3,39 +3,42 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use sympozium_api::RunPlan;
 use sympozium_api::run_plan::Gate;
 use sympozium_gateway::run_api::local::{Vote, VoteRefusal, VoteRequest};
+use sympozium_harness::RunHarness;
+use sympozium_harness::executor::{Executor, result};
+use sympozium_harness::plan::tool;
 use sympozium_ipc::door::RefusalCode;
 use sympozium_ipc::run_api::{AgentEnd, BridgePhase};
 use sympozium_testkit::growing;
 use tokio::time::{sleep, timeout};
 
 use super::calling::short;
-use super::harness::{RunHarness, tool};
-use super::skills::{Executor, result};
+use super::start;
 
 const MOMENT: Duration = Duration::from_millis(300);
 
-async fn asking(change: impl FnOnce(&mut sympozium_api::RunPlan)) -> RunHarness {
-    RunHarness::start(|plan| {
+/// Starts a run with a tool that needs approval.
+pub fn asking(change: impl FnOnce(&mut RunPlan)) -> RunHarness {
+    start(|plan| {
         tool(plan, "execute_command", Some("cluster")).gate = Gate::Ask;
         plan.approval.approvers = None;
         plan.approval.required = 1;
         change(plan);
     })
-    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_yes_is_for_one_exact_action_and_is_used_once() {
-    let mut world = asking(|_| ()).await;
-    let cluster = Executor::echo(world.volume("cluster"));
-    let agent = world.agent().await;
+    let mut run = asking(|_| ());
+    let cluster = Executor::echo(run.volume("cluster"));
+    let agent = run.agent().await;
     let line = "kubectl delete pod a\u{202e}b\nseconds: 1";
     let call = agent.execute("cluster", line);
     let person = async {
-        let pending = world.asked().await;
-        assert!(cluster.seen().is_empty(), "nothing happens before the answer");
+        let pending = run.pending_question().await;
+        assert!(cluster.requests().is_empty(), "nothing happens before the answer");
         assert_eq!(
             pending.request.shown,
             "tool: execute_command of cluster\nin: skill-cluster\n\
@@ -43,37 +46,37 @@ async fn a_yes_is_for_one_exact_action_and_is_used_once() {
              directory: /workspace, or / where there is none\nseconds: 30\n\
              Files in /workspace are not part of this: they may change before it runs."
         );
-        world.say(&pending, Vote::Approve);
+        run.vote(&pending, Vote::Approve);
         pending
     };
     let (answer, pending) = tokio::join!(call, person);
     assert!(answer.is_ok(), "{answer:?}");
-    assert_eq!(cluster.seen()[0]["command"], line);
+    assert_eq!(cluster.requests()[0]["command"], line);
     // The same answer again has no effect.
     let by = sympozium_gateway::run_api::local::Voter { name: "eve".to_owned(), groups: Vec::new(), is_author: false };
     let again = VoteRequest {
-        run: world.plan.run.uid.as_str(),
+        run: run.plan.run.uid.as_str(),
         approval: &pending.request.approval,
         action: &pending.request.action,
         vote: Vote::Approve,
         by: &by,
         reason: None,
     };
-    assert_eq!(world.desk.vote(&again), Err(VoteRefusal::Unknown));
+    assert_eq!(run.approvals.vote(&again), Err(VoteRefusal::Unknown));
     // The same call again is asked about again, under another hash.
     let call = agent.execute("cluster", line);
     let person = async {
-        let second = world.asked().await;
+        let second = run.pending_question().await;
         assert_ne!(second.request.action, pending.request.action);
-        world.say(&second, Vote::Deny);
+        run.vote(&second, Vote::Deny);
     };
     let (answer, ()) = tokio::join!(call, person);
     assert_eq!(answer.expect_err("no").code, RefusalCode::Disapproved);
-    assert_eq!(cluster.seen().len(), 1);
+    assert_eq!(cluster.requests().len(), 1);
     agent.finish("").await;
     drop(agent);
-    world.wait_exit().await;
-    let told: Vec<String> = world.events().iter().map(short).collect();
+    run.wait_exit().await;
+    let told: Vec<String> = run.events().iter().map(short).collect();
     assert_eq!(
         told,
         [
@@ -92,35 +95,35 @@ async fn a_yes_is_for_one_exact_action_and_is_used_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_without_an_answer_is_denied() {
-    let world = asking(|plan| plan.deadlines.approval_seconds = 1).await;
-    let cluster = Executor::echo(world.volume("cluster"));
-    let agent = world.agent().await;
+    let run = asking(|plan| plan.deadlines.approval_seconds = 1);
+    let cluster = Executor::echo(run.volume("cluster"));
+    let agent = run.agent().await;
     let refused = agent.execute("cluster", "a").await.expect_err("there is no answer");
     assert_eq!(refused.code, RefusalCode::Expired);
-    assert!(cluster.seen().is_empty());
+    assert!(cluster.requests().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
-    let world = asking(|_| ()).await;
+    let run = asking(|_| ());
     let gate = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let cluster = {
         let gate = std::sync::Arc::clone(&gate);
         // Begins, and is over when the test says so.
-        Executor::on(world.volume("cluster"), move |_| {
+        Executor::on(run.volume("cluster"), move |_| {
             while !gate.load(std::sync::atomic::Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            Some(result("done"))
+            Some(result(0, "done"))
         })
     };
     // So that the executor's thread ends when an assertion fails.
     let _opened = OpenedOnDrop(&gate);
-    let tickets = Executor::echo(world.volume("tickets"));
-    let agent = world.agent().await;
+    let tickets = Executor::echo(run.volume("tickets"));
+    let agent = run.agent().await;
     let asked = agent.execute("cluster", "a");
     let others = async {
-        let pending = world.asked().await;
+        let pending = run.pending_question().await;
         let command = agent.execute("tickets", "b");
         let permit = agent.permit("read_file", json!({ "path": "/workspace/a" }));
         tokio::pin!(command, permit);
@@ -129,22 +132,22 @@ async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
         });
         assert_eq!(nothing.await.ok(), None, "the call was executed while a person was asked");
         // Reports leave the run a moment after what they say.
-        world.first_report().await;
+        run.first_report().await;
         let waits = timeout(Duration::from_secs(60), async {
-            while world.report().phase != BridgePhase::Waiting {
+            while run.report().phase != BridgePhase::Waiting {
                 sleep(Duration::from_millis(2)).await;
             }
         });
-        assert!(waits.await.is_ok(), "{:?}", world.report());
-        world.say(&pending, Vote::Approve);
-        while cluster.seen().is_empty() {
+        assert!(waits.await.is_ok(), "{:?}", run.report());
+        run.vote(&pending, Vote::Approve);
+        while cluster.requests().is_empty() {
             sleep(Duration::from_millis(2)).await;
         }
         let nothing = timeout(MOMENT, async {
             tokio::select! { _ = &mut command => "command", _ = &mut permit => "permit" }
         });
         assert_eq!(nothing.await.ok(), None, "more was executed than was approved");
-        assert!(tickets.seen().is_empty());
+        assert!(tickets.requests().is_empty());
         gate.store(true, std::sync::atomic::Ordering::SeqCst);
         assert!(command.await.is_ok());
         assert!(permit.await.is_ok());
@@ -167,17 +170,17 @@ async fn the_clock_stands_still_while_a_person_is_asked() {
     // A machine that is too slow to ask and to act within the time of the run gets more of it.
     for time in growing(Duration::from_secs(2)) {
         let seconds = time.as_secs();
-        let mut world = asking(|plan| plan.deadlines.run_seconds = seconds).await;
-        let _cluster = Executor::echo(world.volume("cluster"));
+        let mut run = asking(|plan| plan.deadlines.run_seconds = seconds);
+        let _cluster = Executor::echo(run.volume("cluster"));
         let mut worked = Instant::now();
-        let agent = world.agent().await;
+        let agent = run.agent().await;
         let person = async {
-            let pending = world.asked().await;
+            let pending = run.pending_question().await;
             let stood_still = Instant::now();
             // Longer than the run may take.
             sleep(time + Duration::from_secs(1)).await;
             worked += stood_still.elapsed();
-            world.say(&pending, Vote::Approve);
+            run.vote(&pending, Vote::Approve);
             std::future::pending::<()>().await;
         };
         // Where the run was over before a question was asked, none is.
@@ -190,8 +193,8 @@ async fn the_clock_stands_still_while_a_person_is_asked() {
         }
         assert!(answer.is_ok(), "{answer:?}");
         // And runs again afterwards.
-        world.wait_exit().await;
-        assert_eq!(world.ending(), AgentEnd::TimedOut);
+        run.wait_exit().await;
+        assert_eq!(run.ending(), AgentEnd::TimedOut);
         return;
     }
     panic!("this machine is too slow");
@@ -199,13 +202,12 @@ async fn the_clock_stands_still_while_a_person_is_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_waiting_together_has_an_end() {
-    let world = asking(|plan| {
+    let run = asking(|plan| {
         plan.deadlines.waiting_seconds = 1;
         plan.deadlines.approval_seconds = 60;
-    })
-    .await;
-    let _cluster = Executor::echo(world.volume("cluster"));
-    let agent = world.agent().await;
+    });
+    let _cluster = Executor::echo(run.volume("cluster"));
+    let agent = run.agent().await;
     for _ in 0..2 {
         let refused = agent.execute("cluster", "a").await.expect_err("there is no answer");
         assert_eq!(refused.code, RefusalCode::Expired);
@@ -214,36 +216,36 @@ async fn all_waiting_together_has_an_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_yes_for_the_run_is_for_the_identical_action_where_the_plan_permits_it() {
-    let mut world = asking(|plan| plan.approval.run_scope = true).await;
-    let cluster = Executor::echo(world.volume("cluster"));
-    let agent = world.agent().await;
+    let mut run = asking(|plan| plan.approval.run_scope = true);
+    let cluster = Executor::echo(run.volume("cluster"));
+    let agent = run.agent().await;
     let person = async {
-        let pending = world.asked().await;
-        world.say(&pending, Vote::ApproveForRun);
+        let pending = run.pending_question().await;
+        run.vote(&pending, Vote::ApproveForRun);
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "a"), person);
     assert!(answer.is_ok());
     assert!(agent.execute("cluster", "a").await.is_ok(), "the identical action");
     let person = async {
-        let pending = world.asked().await;
-        world.say(&pending, Vote::Deny);
+        let pending = run.pending_question().await;
+        run.vote(&pending, Vote::Deny);
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "a "), person);
     assert_eq!(answer.expect_err("another action").code, RefusalCode::Disapproved);
-    assert_eq!(cluster.seen().len(), 2);
+    assert_eq!(cluster.requests().len(), 2);
     agent.finish("").await;
     drop(agent);
-    world.wait_exit().await;
-    let answered: Vec<String> = world.events().iter().map(short).filter(|it| it.contains("answered")).collect();
+    run.wait_exit().await;
+    let answered: Vec<String> = run.events().iter().map(short).filter(|it| it.contains("answered")).collect();
     assert_eq!(answered, ["0 answered Allowed by ada", "1 answered Allowed by ada", "2 answered Denied by ada"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_too_long_to_read_is_not_asked() {
-    let world = asking(|_| ()).await;
-    let cluster = Executor::echo(world.volume("cluster"));
-    let agent = world.agent().await;
+    let run = asking(|_| ());
+    let cluster = Executor::echo(run.volume("cluster"));
+    let agent = run.agent().await;
     let refused = agent.execute("cluster", &"a".repeat(5_000)).await.expect_err("too long");
     assert_eq!(refused.code, RefusalCode::Arguments);
-    assert!(cluster.seen().is_empty() && world.desk.pending().is_empty());
+    assert!(cluster.requests().is_empty() && run.approvals.pending().is_empty());
 }

@@ -3,13 +3,14 @@
 use serde_json::json;
 use sympozium_api::run_plan::{Gate, PartName, ToolHandler};
 use sympozium_api::skill_pack::InputMode;
+use sympozium_harness::executor::{Executor, result};
+use sympozium_harness::plan::{PACKS, tool};
 use sympozium_ipc::door::{REMAINING_HEADER, RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Actor, CallDecision, Event, Outcome};
 
-use super::harness::{RunHarness, tool};
-use super::skills::{Executor, result};
+use super::start;
 
-fn said(stdout: &str) -> ToolAnswer {
+fn printed(stdout: &str) -> ToolAnswer {
     ToolAnswer::Command {
         exit_code: 0,
         stdout: stdout.to_owned(),
@@ -21,8 +22,8 @@ fn said(stdout: &str) -> ToolAnswer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_says_how_long_the_run_may_work() {
-    let world = RunHarness::start(|plan| plan.deadlines.run_seconds = 600).await;
-    let agent = world.agent().await;
+    let run = start(|plan| plan.deadlines.run_seconds = 600);
+    let agent = run.agent().await;
     // Taken, refused, and unknown.
     for path in ["/v1/progress", "/v1/tools/nothing", "/v1/nothing"] {
         let body = r#"{"text":"a"}"#;
@@ -35,27 +36,27 @@ async fn every_answer_says_how_long_the_run_may_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_goes_to_its_skill_and_comes_back_with_its_receipts() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let cluster = Executor::echo(world.volume("cluster"));
-    let tickets = Executor::echo(world.volume("tickets"));
-    let agent = world.agent().await;
-    assert_eq!(agent.execute("cluster", "kubectl get pods").await, Ok(said("\"kubectl get pods\"")));
+    let mut run = start(|_| ());
+    let cluster = Executor::echo(run.volume("cluster"));
+    let tickets = Executor::echo(run.volume("tickets"));
+    let agent = run.agent().await;
+    assert_eq!(agent.execute("cluster", "kubectl get pods").await, Ok(printed("kubectl get pods")));
     // As sidecars compare targets.
-    assert_eq!(agent.execute(" TICK ets", "ls").await, Ok(said("\"ls\"")));
+    assert_eq!(agent.execute(" TICK ets", "ls").await, Ok(printed("ls")));
     let refused = agent.execute("nobody", "ls").await.expect_err("no such pack");
     assert_eq!(refused.code, RefusalCode::Arguments);
     assert!(refused.message.contains("cluster, tickets"), "{}", refused.message);
     assert_eq!(agent.finish("done").await.status, 204);
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
 
-    let request = &cluster.seen()[0];
+    let request = &cluster.requests()[0];
     assert_eq!(request["target"], "cluster");
     assert_eq!(request["timeout"], 30);
-    assert_eq!(tickets.seen().len(), 1);
-    let told: Vec<String> = world.events().iter().map(short).collect();
+    assert_eq!(tickets.requests().len(), 1);
+    let events: Vec<String> = run.events().iter().map(short).collect();
     assert_eq!(
-        told,
+        events,
         [
             "started",
             "0 execute_command cluster Allow Allowed",
@@ -66,9 +67,9 @@ async fn a_command_goes_to_its_skill_and_comes_back_with_its_receipts() {
             "ended Done",
         ]
     );
-    for pack in super::harness::PACKS {
-        assert_eq!(std::fs::read(world.volume(pack).join("done")).expect("it is there"), b"done\n");
-        let left: Vec<_> = std::fs::read_dir(world.volume(pack).join("tools")).expect("tools").collect();
+    for pack in PACKS {
+        assert_eq!(std::fs::read(run.volume(pack).join("done")).expect("it is there"), b"done\n");
+        let left: Vec<_> = std::fs::read_dir(run.volume(pack).join("tools")).expect("tools").collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }
@@ -94,14 +95,13 @@ pub fn short(event: &Event) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn denied_and_unknown_tools_and_invalid_arguments_reach_no_executor() {
-    let mut world = RunHarness::start(|plan| {
+    let mut run = start(|plan| {
         tool(plan, "execute_command", Some("cluster")).gate = Gate::Deny;
         tool(plan, "fetch_url", None).gate = Gate::Deny;
-    })
-    .await;
-    let cluster = Executor::echo(world.volume("cluster"));
-    let tickets = Executor::echo(world.volume("tickets"));
-    let agent = world.agent().await;
+    });
+    let cluster = Executor::echo(run.volume("cluster"));
+    let tickets = Executor::echo(run.volume("tickets"));
+    let agent = run.agent().await;
     let cases = [
         ("fetch_url", json!({ "url": "http://a.example/" }), RefusalCode::Denied),
         ("execute_command", json!({ "target": "cluster", "command": "id" }), RefusalCode::Arguments),
@@ -123,16 +123,16 @@ async fn denied_and_unknown_tools_and_invalid_arguments_reach_no_executor() {
     assert_eq!(refused.expect_err("refused").code, RefusalCode::Request);
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0);
-    assert_eq!((cluster.seen(), tickets.seen()), (Vec::new(), Vec::new()));
-    let acted = world.events().iter().any(|it| matches!(it, Event::Acted { .. }));
+    assert_eq!(run.wait_exit().await, 0);
+    assert_eq!((cluster.requests(), tickets.requests()), (Vec::new(), Vec::new()));
+    let acted = run.events().iter().any(|it| matches!(it, Event::Acted { .. }));
     assert!(!acted);
-    assert!(world.internet.resolved().is_empty());
+    assert!(run.internet.resolved().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_declared_tool_is_a_program_with_its_words_and_its_input() {
-    let world = RunHarness::start(|plan| {
+    let run = start(|plan| {
         let declared = tool(plan, "list_unhealthy_pods", Some("cluster"));
         let schema = json!({
             "type": "object", "additionalProperties": false,
@@ -145,15 +145,14 @@ async fn a_declared_tool_is_a_program_with_its_words_and_its_input() {
             input_mode: InputMode::Stdin,
             positional_args: vec!["namespace".to_owned()],
         };
-    })
-    .await;
-    let cluster = Executor::echo(world.volume("cluster"));
-    let agent = world.agent().await;
+    });
+    let cluster = Executor::echo(run.volume("cluster"));
+    let agent = run.agent().await;
     let hostile = "--all; rm -rf /";
     let arguments = json!({ "namespace": hostile, "limit": 3 });
     let answer = agent.call("list_unhealthy_pods", arguments).await;
     assert!(answer.is_ok(), "{answer:?}");
-    let request = &cluster.seen()[0];
+    let request = &cluster.requests()[0];
     assert_eq!(request["command"], "printf '%s' '{\"limit\":3}' | 'pods' 'list' '--' '--all; rm -rf /'");
     assert_eq!(request["argv"], json!(["pods", "list", "--", hostile]));
     assert_eq!(request["stdin"], "{\"limit\":3}");
@@ -162,8 +161,8 @@ async fn a_declared_tool_is_a_program_with_its_words_and_its_input() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_are_given_once_reported_once_and_say_by_agent() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
+    let mut run = start(|_| ());
+    let agent = run.agent().await;
     let permit = agent.permit("read_file", json!({ "path": "/workspace/a" })).await.expect("a permit");
     assert_eq!(agent.report(permit).await.status, 204);
     assert_eq!(agent.report(permit).await.status, 400, "a permit is reported on once");
@@ -172,8 +171,8 @@ async fn permits_are_given_once_reported_once_and_say_by_agent() {
     assert_ne!(open, permit);
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0);
-    let acted: Vec<(Actor, Outcome)> = world
+    assert_eq!(run.wait_exit().await, 0);
+    let acted: Vec<(Actor, Outcome)> = run
         .events()
         .into_iter()
         .filter_map(|event| match event {
@@ -187,16 +186,15 @@ async fn permits_are_given_once_reported_once_and_say_by_agent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_have_a_pace() {
-    let mut world = RunHarness::start(|plan| {
+    let mut run = start(|plan| {
         plan.limits.tool_calls = 5;
         plan.limits.concurrent_tool_calls = 2;
         tool(plan, "execute_command", Some("tickets")).limits.per_minute = 1;
-    })
-    .await;
+    });
     // Never answers, so that calls stay under way.
-    let cluster = Executor::on(world.volume("cluster"), |_| None);
-    let tickets = Executor::echo(world.volume("tickets"));
-    let agent = world.agent().await;
+    let cluster = Executor::on(run.volume("cluster"), |_| None);
+    let tickets = Executor::echo(run.volume("tickets"));
+    let agent = run.agent().await;
     assert!(agent.execute("tickets", "a").await.is_ok());
     let refused = agent.execute("tickets", "b").await.expect_err("too often");
     assert_eq!(refused.code, RefusalCode::Rate);
@@ -206,7 +204,7 @@ async fn calls_have_a_pace() {
     let mut first = Box::pin(agent.send(path, call.clone()));
     let mut second = Box::pin(agent.send(path, call.clone()));
     let both = async {
-        while cluster.seen().len() < 2 {
+        while cluster.requests().len() < 2 {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
     };
@@ -217,11 +215,11 @@ async fn calls_have_a_pace() {
     }
     let busy = agent.permit("read_file", json!({ "path": "/workspace/a" })).await.expect_err("two at a time");
     assert_eq!(busy.code, RefusalCode::Busy);
-    assert_eq!(tickets.seen().len(), 1);
+    assert_eq!(tickets.requests().len(), 1);
     drop((first, second));
     agent.leave();
-    world.wait_exit().await;
-    let decided: Vec<CallDecision> = world
+    run.wait_exit().await;
+    let decided: Vec<CallDecision> = run
         .events()
         .into_iter()
         .filter_map(|event| match event {
@@ -235,9 +233,9 @@ async fn calls_have_a_pace() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_has_only_so_many_calls() {
-    let world = RunHarness::start(|plan| plan.limits.tool_calls = 2).await;
-    let _cluster = Executor::echo(world.volume("cluster"));
-    let agent = world.agent().await;
+    let run = start(|plan| plan.limits.tool_calls = 2);
+    let _cluster = Executor::echo(run.volume("cluster"));
+    let agent = run.agent().await;
     for _ in 0..2 {
         assert!(agent.execute("cluster", "a").await.is_ok());
     }
@@ -247,12 +245,12 @@ async fn a_run_has_only_so_many_calls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_without_a_target_is_for_the_skill_that_was_read() {
-    let world = RunHarness::start(|_| ()).await;
-    let tickets = Executor::on(world.volume("tickets"), |_| Some(result("")));
-    let agent = world.agent().await;
+    let run = start(|_| ());
+    let tickets = Executor::on(run.volume("tickets"), |_| Some(result(0, "")));
+    let agent = run.agent().await;
     let refused = agent.call("execute_command", json!({ "command": "a" })).await.expect_err("for whom?");
     assert!(refused.message.contains("cluster, tickets"), "{}", refused.message);
-    let skill = world
+    let skill = run
         .plan
         .skills
         .iter()
@@ -264,5 +262,5 @@ async fn a_command_without_a_target_is_for_the_skill_that_was_read() {
     let permit = agent.permit("load_skill", json!({ "name": format!("tickets/{skill}") })).await.expect("a permit");
     agent.report(permit).await;
     assert!(agent.call("execute_command", json!({ "command": "a" })).await.is_ok());
-    assert_eq!(tickets.seen().len(), 1);
+    assert_eq!(tickets.requests().len(), 1);
 }

@@ -5,19 +5,18 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use sympozium_harness::RunHarness;
+use sympozium_harness::executor::{Executor, announce_start, requests, result, write_result};
 use sympozium_ipc::door::ToolAnswer;
 use sympozium_ipc::receipt::{Event, ForeignKind};
 use sympozium_ipc::run_api::AgentEnd;
-use tokio::time::{sleep, timeout};
 
-use super::agent::TIMEOUT;
-use super::harness::{PAUSE, RunHarness};
 use super::hostile_skill::requested;
-use super::skills::{Executor, announce_start, requests, result, write_result};
+use super::start;
 
 /// What was found, in the order of the receipts.
-pub fn found(world: &RunHarness) -> Vec<(String, ForeignKind, String, bool)> {
-    (world.events().into_iter())
+pub fn found(run: &RunHarness) -> Vec<(String, ForeignKind, String, bool)> {
+    (run.events().into_iter())
         .filter_map(|event| match event {
             Event::Foreign { pack, what, name, ends_run } => Some((pack, what, name, ends_run)),
             _ => None,
@@ -25,28 +24,18 @@ pub fn found(world: &RunHarness) -> Vec<(String, ForeignKind, String, bool)> {
         .collect()
 }
 
-/// Waits until a file is gone, or is there.
-pub async fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let waited = timeout(TIMEOUT, async {
-        while !condition() {
-            sleep(PAUSE).await;
-        }
-    });
-    assert!(waited.await.is_ok(), "{what}");
-}
-
-async fn wait_failed(mut world: RunHarness) -> (RunHarness, String) {
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    match world.ending() {
-        AgentEnd::Failed { error } => (world, error),
-        other => panic!("{other:?}: {}", world.log()),
+async fn wait_failed(mut run: RunHarness) -> (RunHarness, String) {
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    match run.ending() {
+        AgentEnd::Failed { error } => (run, error),
+        other => panic!("{other:?}: {}", run.log()),
     }
 }
 
-pub async fn answered(mut world: RunHarness) -> RunHarness {
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), AgentEnd::Answered { text: "done".to_owned() });
-    world
+pub async fn answered(mut run: RunHarness) -> RunHarness {
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    assert_eq!(run.ending(), AgentEnd::Answered { text: "done".to_owned() });
+    run
 }
 
 /// Puts a request there: the directory, and a complete request.
@@ -72,13 +61,13 @@ async fn a_request_ends_the_run_where_the_executor_cannot_verify_it() {
         }),
     ];
     for (name, put) in ways {
-        let world = RunHarness::start(|_| ()).await;
+        let run = start(|_| ());
         // Nothing is going on: no call waits for a result.
-        let agent = world.agent().await;
-        world.first_report().await;
-        let tools = world.volume("tickets").join("tools");
+        let agent = run.agent().await;
+        run.first_report().await;
+        let tools = run.volume("tickets").join("tools");
         put(&tools, &json!({"id": "222", "command": "true"}).to_string());
-        let (world, error) = wait_failed(world).await;
+        let (run, error) = wait_failed(run).await;
         assert_eq!(
             error,
             format!(
@@ -86,7 +75,7 @@ async fn a_request_ends_the_run_where_the_executor_cannot_verify_it() {
             )
         );
         let expected = ("tickets".to_owned(), ForeignKind::Request, name.to_owned(), true);
-        assert_eq!(found(&world), [expected]);
+        assert_eq!(found(&run), [expected]);
         drop(agent);
     }
 }
@@ -101,9 +90,9 @@ async fn a_request_of_ours_that_is_changed_while_it_waits_ends_the_run_too() {
         |place, request| fs::write(place, request).expect("in its place"),
     ];
     for change in changes {
-        let world = RunHarness::start(|_| ()).await;
-        let agent = world.agent().await;
-        let volume = world.volume("tickets");
+        let run = start(|_| ());
+        let agent = run.agent().await;
+        let volume = run.volume("tickets");
         let skill = async {
             let id = requested(&volume, &["harmless"]).await.remove(0);
             let forged = json!({"id": id, "command": "harmful"}).to_string();
@@ -112,9 +101,9 @@ async fn a_request_of_ours_that_is_changed_while_it_waits_ends_the_run_too() {
         };
         let (answer, id) = tokio::join!(agent.execute("tickets", "harmless"), skill);
         assert!(answer.is_err(), "{answer:?}");
-        let (world, error) = wait_failed(world).await;
+        let (run, error) = wait_failed(run).await;
         assert!(error.contains(&format!("exec-request-{id}.json")), "{error}");
-        assert_eq!(found(&world).len(), 1);
+        assert_eq!(found(&run).len(), 1);
     }
 }
 
@@ -123,14 +112,14 @@ async fn a_request_of_ours_that_is_changed_while_it_waits_ends_the_run_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_under_the_id_of_an_answered_one_ends_the_run_too() {
     for pack in ["tickets", "cluster"] {
-        let world = RunHarness::start(|_| ()).await;
-        let agent = world.agent().await;
-        let volume = world.volume(pack);
+        let run = start(|_| ());
+        let agent = run.agent().await;
+        let volume = run.volume(pack);
         let place = |id: &str| volume.join(format!("tools/exec-request-{id}.json"));
         let skill = async {
             let id = requested(&volume, &["harmless"]).await.remove(0);
             let genuine = fs::read(place(&id)).expect("a request");
-            write_result(&volume, &id, &result("ours"));
+            write_result(&volume, &id, &result(0, "ours"));
             (id, genuine)
         };
         let (answer, (id, genuine)) = tokio::join!(agent.execute(pack, "harmless"), skill);
@@ -141,11 +130,11 @@ async fn a_request_under_the_id_of_an_answered_one_ends_the_run_too() {
             _ => genuine,
         };
         fs::write(place(&id), content).expect("a file");
-        let (world, error) = wait_failed(world).await;
+        let (run, error) = wait_failed(run).await;
         let name = format!("exec-request-{id}.json");
         assert!(error.contains(&name), "{error}");
         let expected = (pack.to_owned(), ForeignKind::Request, name, true);
-        assert_eq!(found(&world), [expected]);
+        assert_eq!(found(&run), [expected]);
         assert!(!place(&id).exists(), "it is removed again");
         drop(agent);
     }
@@ -153,23 +142,23 @@ async fn a_request_under_the_id_of_an_answered_one_ends_the_run_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_is_a_receipt_where_the_executor_verifies_and_the_run_goes_on() {
-    let world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
-    world.first_report().await;
-    let volume = world.volume("cluster");
+    let run = start(|_| ());
+    let agent = run.agent().await;
+    run.first_report().await;
+    let volume = run.volume("cluster");
     let forged = volume.join("tools/exec-request-222.json");
     fs::write(&forged, json!({"id": "222", "command": "true"}).to_string()).expect("a file");
-    wait_for("the forged request is removed", || !forged.exists()).await;
+    run.wait_until("the forged request is removed", || !forged.exists()).await;
     let cluster = Executor::echo(volume);
     let answer = agent.execute("cluster", "genuine").await;
     assert!(matches!(answer, Ok(ToolAnswer::Command { .. })), "{answer:?}");
     agent.finish("done").await;
     drop(agent);
-    let world = answered(world).await;
-    assert_eq!(cluster.seen().len(), 1);
+    let run = answered(run).await;
+    assert_eq!(cluster.requests().len(), 1);
     let name = "exec-request-222.json".to_owned();
     let expected = ("cluster".to_owned(), ForeignKind::Request, name, false);
-    assert_eq!(found(&world), [expected]);
+    assert_eq!(found(&run), [expected]);
 }
 
 /// Another directory takes the place of `tools`, for a while or for good: what is in it is not seen by the bridge, and would be
@@ -192,58 +181,58 @@ async fn a_request_in_another_directory_ends_the_run_where_the_executor_cannot_v
     ];
     for hide in hide {
         for pack in ["tickets", "cluster"] {
-            let world = RunHarness::start(|_| ()).await;
-            let agent = world.agent().await;
-            world.first_report().await;
-            hide(&world.volume(pack));
+            let run = start(|_| ());
+            let agent = run.agent().await;
+            run.first_report().await;
+            hide(&run.volume(pack));
             let why = "`tools` was moved, removed, replaced or closed to the bridge";
-            let is_noticed = || world.lines_so_far().iter().any(|line| line.contains(why));
-            wait_for("it is noticed", is_noticed).await;
-            let world = match pack {
+            let is_noticed = || run.lines_so_far().iter().any(|line| line.contains(why));
+            run.wait_until("it is noticed", is_noticed).await;
+            let run = match pack {
                 "tickets" => {
-                    let (world, error) = wait_failed(world).await;
+                    let (run, error) = wait_failed(run).await;
                     assert!(error.starts_with(&format!("skill pack `tickets`: {why}: ")), "{error}");
-                    world
+                    run
                 }
                 _ => {
                     agent.finish("done").await;
-                    answered(world).await
+                    answered(run).await
                 }
             };
             let name = format!("exec-request-*.json (possibly: {why})");
-            assert_eq!(found(&world)[0], (pack.to_owned(), ForeignKind::Request, name, pack == "tickets"));
+            assert_eq!(found(&run)[0], (pack.to_owned(), ForeignKind::Request, name, pack == "tickets"));
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_a_result_and_a_done_are_receipts_and_that_packs_loss() {
-    let world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
-    world.first_report().await;
-    let _cluster = Executor::echo(world.volume("cluster"));
-    let tickets = world.volume("tickets");
+    let run = start(|_| ());
+    let agent = run.agent().await;
+    run.first_report().await;
+    let _cluster = Executor::echo(run.volume("cluster"));
+    let tickets = run.volume("tickets");
     fs::create_dir(tickets.join("tools/.claim-5")).expect("a claim");
-    write_result(&tickets, "6", &result("forged"));
+    write_result(&tickets, "6", &result(0, "forged"));
     // The result of a request of ours is none of them; a second one is.
     let skill = async {
         let id = requested(&tickets, &["ours"]).await.remove(0);
         fs::create_dir(tickets.join(format!("tools/.claim-{id}"))).expect("a claim");
-        write_result(&tickets, &id, &result("ours"));
+        write_result(&tickets, &id, &result(0, "ours"));
         id
     };
     let (answer, id) = tokio::join!(agent.execute("tickets", "ours"), skill);
     assert!(answer.is_ok(), "{answer:?}");
-    write_result(&tickets, &id, &result("once more"));
+    write_result(&tickets, &id, &result(0, "once more"));
     let again = format!("exec-result-{id}.json");
-    wait_for("a second result is noticed", || world.lines_so_far().iter().any(|line| line.contains(&again))).await;
+    run.wait_until("a second result is noticed", || run.lines_so_far().iter().any(|line| line.contains(&again))).await;
     fs::write(tickets.join("done"), "").expect("a file");
     assert!(agent.execute("tickets", "gone").await.is_err(), "it was told to leave");
     assert!(agent.execute("cluster", "here").await.is_ok(), "others were not");
     agent.finish("done").await;
     drop(agent);
-    let world = answered(world).await;
-    let found: Vec<_> = found(&world);
+    let run = answered(run).await;
+    let found: Vec<_> = found(&run);
     let of_tickets = |what, name: &str| ("tickets".to_owned(), what, name.to_owned(), false);
     assert_eq!(
         found,
@@ -259,10 +248,10 @@ async fn a_claim_a_result_and_a_done_are_receipts_and_that_packs_loss() {
 /// A skill can make any number of files, and not any number of receipts.
 #[tokio::test(flavor = "multi_thread")]
 async fn findings_are_bounded() {
-    let world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
-    world.first_report().await;
-    let tickets = world.volume("tickets");
+    let run = start(|_| ());
+    let agent = run.agent().await;
+    run.first_report().await;
+    let tickets = run.volume("tickets");
     for number in 0..200 {
         fs::create_dir(tickets.join(format!("tools/.claim-{number}"))).expect("a claim");
     }
@@ -270,21 +259,21 @@ async fn findings_are_bounded() {
     assert!(agent.execute("tickets", "a").await.is_ok());
     agent.finish("done").await;
     drop(agent);
-    let world = answered(world).await;
-    assert_eq!(found(&world).len(), 8);
+    let run = answered(run).await;
+    assert_eq!(found(&run).len(), 8);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_start_gets_a_key_and_a_second_one_ends_the_run() {
-    let world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
-    world.first_report().await;
-    let volume = world.volume("cluster");
+    let run = start(|_| ());
+    let agent = run.agent().await;
+    run.first_report().await;
+    let volume = run.volume("cluster");
     let announce = |nonce: &str| announce_start(&volume, nonce, &json!({}));
     let (first, second) = ("0a".repeat(16), "0b".repeat(16));
     announce(&first);
     let key = volume.join(".key");
-    wait_for("a key is handed over", || key.exists()).await;
+    run.wait_until("a key is handed over", || key.exists()).await;
     let handed = fs::read_to_string(&key).expect("a key");
     let (start, digits) = handed.trim_end().split_once(' ').expect("two words");
     assert_eq!((start, digits.len()), (first.as_str(), 64));
@@ -295,23 +284,23 @@ async fn the_first_start_gets_a_key_and_a_second_one_ends_the_run() {
     assert!(agent.execute("cluster", "a").await.is_ok());
     assert!(!key.exists(), "a key is handed over once");
     announce(&second);
-    let (world, error) = wait_failed(world).await;
+    let (run, error) = wait_failed(run).await;
     assert_eq!(
         error,
         "the executor of skill pack `cluster` was started again: it has no key for this run any more, and what it was doing may have been done in part"
     );
     assert!(!key.exists(), "there is none for a second start");
     let expected = ("cluster".to_owned(), ForeignKind::Start, ".start".to_owned(), true);
-    assert_eq!(found(&world), [expected]);
+    assert_eq!(found(&run), [expected]);
     // Whatever the agent says.
     drop(agent);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_signed_where_they_are_verified_and_are_what_they_were_elsewhere() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
-    let (cluster, tickets) = (world.volume("cluster"), world.volume("tickets"));
+    let mut run = start(|_| ());
+    let agent = run.agent().await;
+    let (cluster, tickets) = (run.volume("cluster"), run.volume("tickets"));
     let (executor, image) = (Executor::echo(cluster.clone()), Executor::echo(tickets));
     for line in ["a", "b"] {
         assert!(agent.execute("cluster", line).await.is_ok());
@@ -320,14 +309,15 @@ async fn requests_are_signed_where_they_are_verified_and_are_what_they_were_else
     assert_eq!(requests(&cluster), Vec::new());
     agent.finish("done").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0);
-    let counters: Vec<Value> = (executor.seen().iter()).map(|request| request["_meta"]["counter"].clone()).collect();
+    assert_eq!(run.wait_exit().await, 0);
+    let counters: Vec<Value> =
+        (executor.requests().iter()).map(|request| request["_meta"]["counter"].clone()).collect();
     assert_eq!(counters, [json!(1), json!(2)]);
-    for request in executor.seen() {
+    for request in executor.requests() {
         let mac = request["_meta"]["mac"].as_str().unwrap_or_default();
         assert_eq!(mac.len(), 64, "{request}");
     }
-    for request in image.seen() {
+    for request in image.requests() {
         assert_eq!(request.get("_meta"), None, "{request}");
     }
 }

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use sympozium_api::run_plan::Gate;
+use sympozium_harness::executor::{Executor, requests, result, write_result};
+use sympozium_harness::plan::tool;
+use sympozium_harness::{Agent, POLL_INTERVAL, RunHarness};
 use sympozium_ipc::door::{RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Actor, CallDecision, Event, Outcome};
 use sympozium_ipc::run_api::AgentEnd;
@@ -13,15 +16,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::sleep;
 
-use super::agent::Agent;
 use super::calling::short;
-use super::harness::{PAUSE, RunHarness, tool};
 use super::hostile_agent_frames::{DATA, Frames, NONE, socket};
-use super::skills::{Executor, result};
+use super::start;
 
 /// Whether anything at all was done in a run.
-fn acted(world: &RunHarness) -> bool {
-    (world.events().iter()).any(|event| match event {
+fn acted(run: &RunHarness) -> bool {
+    (run.events().iter()).any(|event| match event {
         Event::Acted { .. } => true,
         Event::Called { decided, .. } => *decided == CallDecision::Allowed,
         _ => false,
@@ -30,14 +31,13 @@ fn acted(world: &RunHarness) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_denied_tool_by_any_other_name() {
-    let mut world = RunHarness::start(|plan| {
+    let mut run = start(|plan| {
         for tool in &mut plan.tools {
             tool.gate = Gate::Deny;
         }
-    })
-    .await;
-    let cluster = Executor::echo(world.volume("cluster"));
-    let mut agent = Frames::connect(&world.at("door")).await;
+    });
+    let cluster = Executor::echo(run.volume("cluster"));
+    let mut agent = Frames::connect(&run.at("door")).await;
     let call = json!({ "id": "1", "arguments": { "url": "http://a.example/" } }).to_string();
     let paths: &[&[u8]] = &[
         b"/v1/tools/fetch_url",
@@ -77,7 +77,7 @@ async fn a_denied_tool_by_any_other_name() {
         let stream = agent
             .request("POST", path, call.as_bytes())
             .await
-            .unwrap_or_else(|_| panic!("{}: {}", String::from_utf8_lossy(path), world.log()));
+            .unwrap_or_else(|_| panic!("{}: {}", String::from_utf8_lossy(path), run.log()));
         let said = agent.answer(stream).await;
         let refused = said.is_empty() || said.starts_with(b"{\"code\":");
         assert!(refused, "{}: {}", String::from_utf8_lossy(path), String::from_utf8_lossy(&said));
@@ -86,24 +86,24 @@ async fn a_denied_tool_by_any_other_name() {
         let stream = agent
             .request(method, b"/v1/tools/fetch_url", call.as_bytes())
             .await
-            .unwrap_or_else(|_| panic!("{method}: {}", world.log()));
+            .unwrap_or_else(|_| panic!("{method}: {}", run.log()));
         let said = agent.answer(stream).await;
         let refused = said.is_empty() || said.starts_with(b"{\"code\":\"request\"");
         assert!(refused, "{method}: {}", String::from_utf8_lossy(&said));
     }
     assert!(!agent.is_gone(), "mistakes of a request are no mistakes of the connection");
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0);
-    assert!(!acted(&world), "{:?}", world.events());
-    assert_eq!(cluster.seen(), [json!(null); 0]);
-    assert!(world.internet.resolved().is_empty() && world.internet.connected().is_empty());
+    assert_eq!(run.wait_exit().await, 0);
+    assert!(!acted(&run), "{:?}", run.events());
+    assert_eq!(cluster.requests(), [json!(null); 0]);
+    assert!(run.internet.resolved().is_empty() && run.internet.connected().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_that_say_two_things() {
-    let mut world = RunHarness::start(|_| {}).await;
-    let cluster = Executor::echo(world.volume("cluster"));
-    let agent = world.agent().await;
+    let mut run = start(|_| ());
+    let cluster = Executor::echo(run.volume("cluster"));
+    let agent = run.agent().await;
     for arguments in [
         r#"{"target":"cluster","command":"echo shown","command":"echo done"}"#,
         r#"{"target":"cluster","command":"echo same","command":"echo same"}"#,
@@ -116,11 +116,11 @@ async fn arguments_that_say_two_things() {
         assert_eq!(reply.status, 400, "{arguments}: {said}");
         assert!(said.contains("more than once"), "{arguments}: {said}");
     }
-    assert_eq!(cluster.seen(), [json!(null); 0]);
+    assert_eq!(cluster.requests(), [json!(null); 0]);
     agent.finish("done").await;
     agent.leave();
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert!(!acted(&world), "{:?}", world.events());
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    assert!(!acted(&run), "{:?}", run.events());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,15 +137,15 @@ async fn a_path_that_no_path_can_be() {
     let call = json!({ "id": "1", "arguments": { "url": "http://a.example/" } }).to_string();
     for path in paths {
         // Refused, or the end of the connection and so of the run.
-        let mut world = RunHarness::start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny).await;
-        let mut agent = Frames::connect(&world.at("door")).await;
+        let mut run = start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny);
+        let mut agent = Frames::connect(&run.at("door")).await;
         let stream = agent.request("POST", path, call.as_bytes()).await;
         let said = agent.answer(stream.expect("a stream")).await;
         let refused = said.is_empty() || said.starts_with(b"{\"code\":");
         assert!(refused, "{}", String::from_utf8_lossy(&said));
         drop(agent);
-        assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-        assert!(!acted(&world) && world.internet.resolved().is_empty());
+        assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+        assert!(!acted(&run) && run.internet.resolved().is_empty());
     }
 }
 
@@ -160,17 +160,17 @@ async fn whatever_is_no_http_2_ends_the_run_and_nothing_else() {
         &[0; 4096],
     ];
     for bytes in garbage {
-        let mut world = RunHarness::start(|_| ()).await;
-        let mut agent = socket(&world.at("door")).await;
+        let mut run = start(|_| ());
+        let mut agent = socket(&run.at("door")).await;
         let _ = agent.write_all(bytes).await;
         let mut said = Vec::new();
         // Closed by the bridge, not by the agent.
         let _ = agent.read_to_end(&mut said).await;
         assert!(!said.starts_with(b"HTTP/1.1 2"), "{}", String::from_utf8_lossy(&said));
-        assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-        let told: Vec<String> = world.events().iter().map(short).collect();
+        assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+        let told: Vec<String> = run.events().iter().map(short).collect();
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(matches!(world.ending(), AgentEnd::Crashed { .. }), "{:?}", world.ending());
+        assert!(matches!(run.ending(), AgentEnd::Crashed { .. }), "{:?}", run.ending());
     }
 }
 
@@ -178,51 +178,51 @@ async fn whatever_is_no_http_2_ends_the_run_and_nothing_else() {
 async fn no_client_keeps_the_bridge_alive() {
     // Comes and says nothing; says half of something; says the preface and nothing else.
     for bytes in [&b""[..], b"PRI * HT", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
-        let mut world = RunHarness::start(|plan| plan.deadlines.run_seconds = 1).await;
-        let mut agent = socket(&world.at("door")).await;
+        let mut run = start(|plan| plan.deadlines.run_seconds = 1);
+        let mut agent = socket(&run.at("door")).await;
         let begun = Instant::now();
         let listened_to = agent.write_all(bytes).await.is_ok();
         // Only on a very slow machine it is over before.
         assert!(listened_to || begun.elapsed() >= Duration::from_millis(900));
-        assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-        assert_eq!(world.ending(), AgentEnd::TimedOut);
+        assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+        assert_eq!(run.ending(), AgentEnd::TimedOut);
     }
     // Has said all that it will ever say, and waits: that is how an agent leaves.
-    let mut world = RunHarness::start(|_| ()).await;
-    let mut agent = Frames::connect(&world.at("door")).await;
+    let mut run = start(|_| ());
+    let mut agent = Frames::connect(&run.at("door")).await;
     agent.half_close().await;
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert!(matches!(world.ending(), AgentEnd::Crashed { .. }), "{:?}", world.ending());
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    assert!(matches!(run.ending(), AgentEnd::Crashed { .. }), "{:?}", run.ending());
     // Holds a request open byte by byte, and does not read.
-    let mut world = RunHarness::start(|plan| plan.deadlines.run_seconds = 3).await;
-    let mut agent = Frames::deaf(&world.at("door")).await;
+    let mut run = start(|plan| plan.deadlines.run_seconds = 3);
+    let mut agent = Frames::deaf(&run.at("door")).await;
     let stream = agent.begin("POST", b"/v1/model").await.expect("a stream");
     while agent.frame(DATA, NONE, stream, b" ").await.is_ok() {
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), AgentEnd::TimedOut);
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    assert_eq!(run.ending(), AgentEnd::TimedOut);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_has_answered_and_does_not_read_on_is_left() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let _cluster = Executor::on(world.volume("cluster"), |_| Some(result(&"a".repeat(51_200))));
-    let mut agent = Frames::deaf(&world.at("door")).await;
+    let mut run = start(|_| ());
+    let _cluster = Executor::on(run.volume("cluster"), |_| Some(result(0, &"a".repeat(51_200))));
+    let mut agent = Frames::deaf(&run.at("door")).await;
     let call = json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
     for _ in 0..4 {
         agent.request("POST", b"/v1/tools/execute_command", call.as_bytes()).await.expect("a stream");
     }
     let answer = json!({ "is": "answer", "text": "42" }).to_string();
     agent.request("POST", b"/v1/result", answer.as_bytes()).await.expect("a stream");
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), AgentEnd::Answered { text: "42".to_owned() });
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    assert_eq!(run.ending(), AgentEnd::Answered { text: "42".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_agent_is_not_served() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let door = world.at("door");
+    let mut run = start(|_| ());
+    let door = run.at("door");
     let first = socket(&door).await;
     let second = UnixStream::connect(door.join(sympozium_ipc::door::SOCKET_NAME)).await;
     let first = Agent::from_stream(first).await;
@@ -234,21 +234,21 @@ async fn a_second_agent_is_not_served() {
     }
     first.finish("").await;
     drop(first);
-    assert_eq!(world.wait_exit().await, 0);
+    assert_eq!(run.wait_exit().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_skill_does_is_not_the_agents_to_report() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let cluster = Executor::on(world.volume("cluster"), |request| {
+    let mut run = start(|_| ());
+    let cluster = Executor::on(run.volume("cluster"), |request| {
         // Answered when the test has lied about it.
-        (request["command"] == "second").then(|| result(""))
+        (request["command"] == "second").then(|| result(0, ""))
     });
-    let agent = world.agent().await;
+    let agent = run.agent().await;
     let call = agent.execute("cluster", "first");
     let lies = async {
-        while cluster.seen().is_empty() {
-            sleep(PAUSE).await;
+        while cluster.requests().is_empty() {
+            sleep(POLL_INTERVAL).await;
         }
         // The command under way is call 0; permits are numbered together with calls.
         for number in 0..8 {
@@ -260,16 +260,16 @@ async fn what_a_skill_does_is_not_the_agents_to_report() {
             let reply = agent.post(&path, body.to_string()).await.expect("an answer");
             assert!(reply.refused, "{number}");
         }
-        let (id, _) = super::skills::requests(&world.volume("cluster")).remove(0);
+        let (id, _) = requests(&run.volume("cluster")).remove(0);
         let truth = json!({ "exitCode": 7, "stdout": "", "stderr": "", "timedOut": false });
-        super::skills::write_result(&world.volume("cluster"), &id, &truth);
+        write_result(&run.volume("cluster"), &id, &truth);
     };
     let (answer, ()) = tokio::join!(call, lies);
     assert!(matches!(answer, Ok(ToolAnswer::Command { exit_code: 7, .. })), "{answer:?}");
     agent.finish("").await;
     drop(agent);
-    world.wait_exit().await;
-    let told: Vec<(Actor, Outcome)> = (world.events().into_iter())
+    run.wait_exit().await;
+    let told: Vec<(Actor, Outcome)> = (run.events().into_iter())
         .filter_map(|event| match event {
             Event::Acted { by, outcome, .. } => Some((by, outcome)),
             _ => None,
@@ -280,28 +280,28 @@ async fn what_a_skill_does_is_not_the_agents_to_report() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_bridge_leaves_a_chain_that_holds_and_has_no_end() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let _cluster = Executor::echo(world.volume("cluster"));
-    let agent = world.agent().await;
+    let mut run = start(|_| ());
+    let _cluster = Executor::echo(run.volume("cluster"));
+    let agent = run.agent().await;
     assert!(agent.execute("cluster", "a").await.is_ok());
-    world.first_report().await;
-    let is_reported = || world.events().len() == 3;
+    run.first_report().await;
+    let is_reported = || run.events().len() == 3;
     while !is_reported() {
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
-    kill_process(Pid::from_child(&world.bridge), Signal::KILL).expect("a signal");
-    assert_eq!(world.wait_exit().await, -1);
+    kill_process(Pid::from_child(&run.bridge), Signal::KILL).expect("a signal");
+    assert_eq!(run.wait_exit().await, -1);
     // Verified up to the reported head on the way.
-    let told: Vec<String> = world.events().iter().map(short).collect();
+    let told: Vec<String> = run.events().iter().map(short).collect();
     assert_eq!(told, ["started", "0 execute_command cluster Allow Allowed", "0 Skill Exited { code: 0 }"]);
-    assert_eq!(world.report().ending, None);
+    assert_eq!(run.report().ending, None);
     assert!(agent.post("/v1/progress", "{\"text\":\"a\"}").await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_are_counted_also_without_a_waiting_caller() {
-    let mut world = RunHarness::start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny).await;
-    let mut agent = Frames::connect(&world.at("door")).await;
+    let mut run = start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny);
+    let mut agent = Frames::connect(&run.at("door")).await;
     let call = json!({ "id": "1", "arguments": { "url": "http://a.example/" } }).to_string();
     let mut sent = 0_u32;
     // Each is taken back when it has been read: no sooner, or the protocol's own bound ends this.
@@ -325,19 +325,19 @@ async fn refusals_are_counted_also_without_a_waiting_caller() {
         }
     };
     cut.await;
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    let AgentEnd::Crashed { known } = world.ending() else {
-        panic!("{:?}", world.ending());
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    let AgentEnd::Crashed { known } = run.ending() else {
+        panic!("{:?}", run.ending());
     };
     assert!(known.starts_with("the agent was cut off"), "{known}");
-    assert!(!acted(&world));
+    assert!(!acted(&run));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_that_are_deep_huge_or_twice() {
-    let world = RunHarness::start(|_| ()).await;
-    let cluster = Executor::echo(world.volume("cluster"));
-    let agent = world.agent().await;
+    let run = start(|_| ());
+    let cluster = Executor::echo(run.volume("cluster"));
+    let agent = run.agent().await;
     let path = "/v1/tools/execute_command";
     let deep = |levels: usize| {
         let (open, close) = ("[".repeat(levels), "]".repeat(levels));
@@ -394,17 +394,17 @@ async fn arguments_that_are_deep_huge_or_twice() {
             refused.message.chars().take(200).collect::<String>()
         );
     }
-    assert_eq!(cluster.seen(), [json!(null); 0]);
+    assert_eq!(cluster.requests(), [json!(null); 0]);
     // Said once it is done, so that the refusals above are for what was wrong with each.
     let once = "{\"id\":\"1\",\"arguments\":{\"target\":\"cluster\",\"command\":\"b\"}}";
     assert!(!agent.post(path, once).await.expect("an answer").refused);
-    assert_eq!(cluster.seen()[0]["command"], "b");
+    assert_eq!(cluster.requests()[0]["command"], "b");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transcript_and_an_answer_that_swell_still_leave_the_run() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
+    let mut run = start(|_| ());
+    let agent = run.agent().await;
     // One byte in a line is four in a report; a control character in the answer is six.
     let lines = "1\n".repeat(8_000);
     let mut kept = 0;
@@ -418,6 +418,6 @@ async fn a_transcript_and_an_answer_that_swell_still_leave_the_run() {
     let text = "\u{1}".repeat((256 << 10) - 16);
     assert_eq!(agent.finish(&text).await.status, 204);
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert!(matches!(world.ending(), AgentEnd::Answered { text: told } if told == text));
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    assert!(matches!(run.ending(), AgentEnd::Answered { text: told } if told == text));
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use sympozium_harness::{POLL_INTERVAL, TIMEOUT};
 use sympozium_ipc::door::SOCKET_NAME;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -12,9 +13,6 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-
-use super::agent::TIMEOUT;
-use super::harness::PAUSE;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Types of frames (RFC 9113, section 6).
@@ -140,7 +138,7 @@ impl Frames {
                         return heard.bodies.get(&stream).cloned().unwrap_or_default();
                     }
                 }
-                sleep(PAUSE).await;
+                sleep(POLL_INTERVAL).await;
             }
         });
         waited.await.expect("an answer")
@@ -172,7 +170,7 @@ pub async fn socket(door: &Path) -> UnixStream {
         loop {
             match UnixStream::connect(&socket).await {
                 Ok(stream) => return stream,
-                Err(_) => sleep(PAUSE).await,
+                Err(_) => sleep(POLL_INTERVAL).await,
             }
         }
     });

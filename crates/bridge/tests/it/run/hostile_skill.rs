@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
+use sympozium_harness::executor::{Executor, requests, result, write_result};
+use sympozium_harness::{POLL_INTERVAL, RunHarness};
 use sympozium_ipc::door::{Refusal, RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Event, Outcome};
 use sympozium_ipc::run_api::AgentEnd;
 use sympozium_testkit::{as_user, command, skip};
 use tokio::time::sleep;
 
-use super::harness::{KEY, PAUSE, RunHarness, open_plan};
-use super::skills::{Executor, requests, result, write_result};
+use super::{PROGRAM, open_plan, start};
 
 /// Waits for the requests of so many commands, and gives their ids in the order of the commands.
 pub async fn requested(volume: &Path, commands: &[&str]) -> Vec<String> {
@@ -28,7 +29,7 @@ pub async fn requested(volume: &Path, commands: &[&str]) -> Vec<String> {
         let ids: Option<Vec<String>> = commands.iter().map(id).collect();
         match ids {
             Some(ids) => return ids,
-            None => sleep(PAUSE).await,
+            None => sleep(POLL_INTERVAL).await,
         }
     }
 }
@@ -51,10 +52,10 @@ type Written<'t> = dyn Fn(&str) -> Vec<u8> + 't;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b25_a_result_that_is_no_file() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let _tickets = Executor::echo(world.volume("tickets"));
-    let agent = world.agent().await;
-    fs::write(world.at("secret"), "sk-secret").expect("a secret");
+    let mut run = start(|_| ());
+    let _tickets = Executor::echo(run.volume("tickets"));
+    let agent = run.agent().await;
+    fs::write(run.at("secret"), "sk-secret").expect("a secret");
     let mut cases: Vec<(&str, Put)> = vec![
         ("symbolic link", |volume, place, _| {
             symlink(volume.join("../../secret"), place).expect("a link");
@@ -71,7 +72,7 @@ async fn b25_a_result_that_is_no_file() {
             drop(std::os::unix::net::UnixListener::bind(place).expect("a socket"));
         }),
         ("hard links", |volume, place, id| {
-            let mut good = result("");
+            let mut good = result(0, "");
             good["id"] = json!(id);
             let other = volume.join("other");
             fs::write(&other, good.to_string()).expect("a file");
@@ -88,7 +89,7 @@ async fn b25_a_result_that_is_no_file() {
             }
         }));
     }
-    let volume = world.volume("cluster");
+    let volume = run.volume("cluster");
     for (number, (why, put)) in cases.into_iter().enumerate() {
         let line = format!("{number}");
         let skill = async {
@@ -109,16 +110,16 @@ async fn b25_a_result_that_is_no_file() {
     }
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b25_a_result_that_is_no_result() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
-    let volume = world.volume("cluster");
+    let mut run = start(|_| ());
+    let agent = run.agent().await;
+    let volume = run.volume("cluster");
     let good = |id: &str| {
-        let mut good = result("fine");
+        let mut good = result(0, "fine");
         good["id"] = json!(id);
         good
     };
@@ -191,26 +192,26 @@ async fn b25_a_result_that_is_no_result() {
     assert!(agent.execute("cluster", "and now").await.is_ok());
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
     let failed = |it: &&Event| matches!(it, Event::Acted { outcome: Outcome::Failed { .. }, .. });
-    assert_eq!(world.events().iter().filter(failed).count(), cases.len() + 1);
+    assert_eq!(run.events().iter().filter(failed).count(), cases.len() + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b29_a_result_that_is_half_written_is_never_half_believed() {
-    let world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
-    let volume = world.volume("cluster");
+    let run = start(|_| ());
+    let agent = run.agent().await;
+    let volume = run.volume("cluster");
     let skill = async {
         use std::io::Write as _;
         let id = requested(&volume, &["a"]).await.remove(0);
-        let mut whole = result(&"x".repeat(10_000));
+        let mut whole = result(0, &"x".repeat(10_000));
         whole["id"] = json!(id);
         let whole = whole.to_string();
         let mut file = fs::File::create(place(&volume, &id)).expect("a file");
         for piece in whole.as_bytes().chunks(1_000) {
             file.write_all(piece).expect("a piece");
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "a"), skill);
@@ -222,26 +223,26 @@ async fn b29_a_result_that_is_half_written_is_never_half_believed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b26_nobody_answers_for_another() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
-    let (cluster, tickets) = (world.volume("cluster"), world.volume("tickets"));
+    let mut run = start(|_| ());
+    let agent = run.agent().await;
+    let (cluster, tickets) = (run.volume("cluster"), run.volume("tickets"));
     let skills = async {
         let ids = requested(&cluster, &["a", "b"]).await;
         // From the volume of another skill, under the very id, before and after its request.
         fs::create_dir_all(tickets.join("tools")).expect("tools");
-        write_result(&tickets, &ids[0], &result("forged"));
+        write_result(&tickets, &ids[0], &result(0, "forged"));
         let other = requested(&tickets, &["c"]).await.remove(0);
-        write_result(&cluster, &other, &result("forged"));
-        write_result(&tickets, &ids[1], &result("forged"));
+        write_result(&cluster, &other, &result(0, "forged"));
+        write_result(&tickets, &ids[1], &result(0, "forged"));
         // Within one volume: the answer to one under the name of the other.
-        let mut mixed = result("mixed");
+        let mut mixed = result(0, "mixed");
         mixed["id"] = json!(ids[0]);
         fs::write(cluster.join("beside"), mixed.to_string()).expect("a file");
         fs::rename(cluster.join("beside"), place(&cluster, &ids[1])).expect("in its place");
-        write_result(&tickets, &other, &result("c"));
+        write_result(&tickets, &other, &result(0, "c"));
         // Only now the one that was forged first.
-        sleep(20 * PAUSE).await;
-        write_result(&cluster, &ids[0], &result("a"));
+        sleep(20 * POLL_INTERVAL).await;
+        write_result(&cluster, &ids[0], &result(0, "a"));
     };
     let (a, b, c, ()) = tokio::join!(
         agent.execute("cluster", "a"),
@@ -257,22 +258,21 @@ async fn b26_nobody_answers_for_another() {
     unusable(b, "does not equal the id");
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0);
+    assert_eq!(run.wait_exit().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b30_junk_by_the_ten_thousand_holds_nobody_up() {
     // As many calls as come to it: how long the junk takes is the machine's.
-    let mut world = RunHarness::start(|plan| {
+    let mut run = start(|plan| {
         plan.limits.tool_calls = u32::MAX;
         for tool in &mut plan.tools {
             tool.limits.per_minute = u32::MAX;
         }
-    })
-    .await;
-    let tickets = Executor::echo(world.volume("tickets"));
-    let agent = world.agent().await;
-    let volume = world.volume("cluster");
+    });
+    let tickets = Executor::echo(run.volume("tickets"));
+    let agent = run.agent().await;
+    let volume = run.volume("cluster");
     let skill = async {
         let id = requested(&volume, &["a"]).await.remove(0);
         let tools = volume.join("tools");
@@ -291,31 +291,31 @@ async fn b30_junk_by_the_ten_thousand_holds_nobody_up() {
         while !junk.is_finished() {
             let answer = agent.execute("tickets", "meanwhile").await;
             assert!(answer.is_ok(), "{answer:?}");
-            sleep(4 * PAUSE).await;
+            sleep(4 * POLL_INTERVAL).await;
         }
         junk.await.expect("junk");
-        write_result(&volume, &id, &result("in the end"));
+        write_result(&volume, &id, &result(0, "in the end"));
     };
     let arguments = json!({ "target": "cluster", "command": "a", "timeout": 120 });
     let (answer, ()) = tokio::join!(agent.call("execute_command", arguments), skill);
     assert!(matches!(&answer, Ok(ToolAnswer::Command { stdout, .. }) if stdout == "in the end"), "{answer:?}");
-    assert!(!tickets.seen().is_empty());
+    assert!(!tickets.requests().is_empty());
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b28_a_done_that_the_bridge_did_not_write() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let tickets = Executor::echo(world.volume("tickets"));
-    let agent = world.agent().await;
-    let volume = world.volume("cluster");
+    let mut run = start(|_| ());
+    let tickets = Executor::echo(run.volume("tickets"));
+    let agent = run.agent().await;
+    let volume = run.volume("cluster");
     // What is no file says nothing.
     symlink("/etc/passwd", volume.join("done")).expect("a link");
     let skill = async {
         let id = requested(&volume, &["a"]).await.remove(0);
-        write_result(&volume, &id, &result(""));
+        write_result(&volume, &id, &result(0, ""));
         fs::remove_file(volume.join("done")).expect("the link");
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "a"), skill);
@@ -334,11 +334,11 @@ async fn b28_a_done_that_the_bridge_did_not_write() {
     assert!(refused.message.starts_with(told_to_leave), "{}", refused.message);
     assert_eq!(requests(&volume), Vec::new());
     assert!(agent.execute("tickets", "d").await.is_ok());
-    assert_eq!(tickets.seen().len(), 1);
+    assert_eq!(tickets.requests().len(), 1);
     agent.finish("done").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), AgentEnd::Answered { text: "done".to_owned() });
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    assert_eq!(run.ending(), AgentEnd::Answered { text: "done".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -356,12 +356,12 @@ async fn a_directory_of_tools_that_is_no_longer_the_one() {
         },
     ];
     for spoil in spoils {
-        let mut world = RunHarness::start(|_| ()).await;
-        let _tickets = Executor::echo(world.volume("tickets"));
-        let agent = world.agent().await;
+        let mut run = start(|_| ());
+        let _tickets = Executor::echo(run.volume("tickets"));
+        let agent = run.agent().await;
         // The door is opened when the volumes are.
-        let volume = world.volume("cluster");
-        let elsewhere = world.at("elsewhere");
+        let volume = run.volume("cluster");
+        let elsewhere = run.at("elsewhere");
         fs::create_dir(&elsewhere).expect("a directory");
         spoil(&volume, &elsewhere, "");
         let refused = agent.execute("cluster", "a").await.expect_err("no executor reads it");
@@ -371,13 +371,13 @@ async fn a_directory_of_tools_that_is_no_longer_the_one() {
         assert!(agent.execute("tickets", "b").await.is_ok());
         agent.finish("").await;
         drop(agent);
-        assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+        assert_eq!(run.wait_exit().await, 0, "{}", run.log());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_result_claims_is_cut_and_cleaned_before_it_is_a_receipt() {
-    let mut world = RunHarness::start(|_| ()).await;
+    let mut run = start(|_| ());
     let guarantees: serde_json::Map<String, Value> = (0..100)
         .map(|number| {
             // Words, and what is none.
@@ -388,8 +388,8 @@ async fn what_a_result_claims_is_cut_and_cleaned_before_it_is_a_receipt() {
             (name, json!("enforced"))
         })
         .collect();
-    let _cluster = Executor::on(world.volume("cluster"), move |request| {
-        let mut result = result("");
+    let _cluster = Executor::on(run.volume("cluster"), move |request| {
+        let mut result = result(0, "");
         match request["command"].as_str().unwrap_or_default() {
             "meta" => {
                 result["_meta"] = json!({
@@ -411,7 +411,7 @@ async fn what_a_result_claims_is_cut_and_cleaned_before_it_is_a_receipt() {
         }
         Some(result)
     });
-    let agent = world.agent().await;
+    let agent = run.agent().await;
     let mut told = Vec::new();
     for line in ["meta", "outcome", "shape", "timed out", "huge", "low", "long"] {
         let Ok(ToolAnswer::Command { exit_code, timed_out, stdout, truncated, .. }) =
@@ -435,17 +435,17 @@ async fn what_a_result_claims_is_cut_and_cleaned_before_it_is_a_receipt() {
     );
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
     let plain = |text: &str| text.chars().count() <= 257 && !text.chars().any(|it| it.is_control() || it == '\u{202e}');
     let mut seen = Vec::new();
-    for event in world.events() {
+    for event in run.events() {
         if let Event::Acted { outcome, isolation, .. } = event {
             if let Outcome::Failed { why } = &outcome {
                 assert!(plain(why), "{why}");
             }
-            let isolation = isolation.map(|it| {
-                assert!(plain(&it.profile) && it.guarantees.iter().all(|it| plain(it)), "{it:?}");
-                it.guarantees.len()
+            let isolation = isolation.map(|isolation| {
+                assert!(plain(&isolation.profile) && isolation.guarantees.iter().all(|it| plain(it)), "{isolation:?}");
+                isolation.guarantees.len()
             });
             seen.push((matches!(outcome, Outcome::Failed { .. }), outcome == Outcome::TimedOut, isolation));
         }
@@ -491,16 +491,16 @@ impl Drop for Mounted {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b33_a_volume_that_is_full_or_read_only() {
-    let mut mounted = None;
-    let prepare = |directory: &Path| mounted = Mounted::new(&directory.join("ipc/cluster"));
-    let mut world = RunHarness::prepared(open_plan(), &[("OPENAI_API_KEY", KEY)], prepare).await;
+    let setup = RunHarness::setup(open_plan());
+    let mounted = Mounted::new(&setup.at("ipc/cluster"));
+    let mut run = setup.start(PROGRAM);
     let Some(mounted) = mounted else {
         skip!("no right to mount a file system");
     };
-    let volume = world.volume("cluster");
-    let _tickets = Executor::echo(world.volume("tickets"));
+    let volume = run.volume("cluster");
+    let _tickets = Executor::echo(run.volume("tickets"));
     let cluster = Executor::echo(volume.clone());
-    let agent = world.agent().await;
+    let agent = run.agent().await;
     assert!(agent.execute("cluster", "a").await.is_ok());
     let cannot = |refused: Refusal| {
         assert_eq!(refused.code, RefusalCode::Unavailable, "{}", refused.message);
@@ -514,12 +514,12 @@ async fn b33_a_volume_that_is_full_or_read_only() {
     assert!(agent.execute("tickets", "d").await.is_ok());
     mounted.remount("rw");
     assert!(agent.execute("cluster", "e").await.is_ok());
-    assert_eq!(cluster.seen().len(), 2, "nothing of what could not be written was run");
+    assert_eq!(cluster.requests().len(), 2, "nothing of what could not be written was run");
     let left: Vec<_> = fs::read_dir(volume.join("tools")).expect("tools").flatten().map(|it| it.file_name()).collect();
     assert_eq!(left, Vec::<std::ffi::OsString>::new());
     mounted.remount("ro");
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert!(world.log().contains("the skill cannot be notified that the run has ended"), "{}", world.log());
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    assert!(run.log().contains("the skill cannot be notified that the run has ended"), "{}", run.log());
 }

@@ -4,14 +4,14 @@
 use std::fs;
 
 use serde_json::json;
+use sympozium_harness::executor::{requests, result, write_result};
+use sympozium_harness::{Agent, POLL_INTERVAL, RunHarness};
 use sympozium_ipc::door::{RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Event, Outcome};
 use tokio::time::sleep;
 
-use super::agent::Agent;
-use super::harness::{KEY, PAUSE, RunHarness, open_plan};
 use super::hostile_skill::requested;
-use super::skills::{requests, result, write_result};
+use super::{PROGRAM, open_plan, start};
 
 /// A command that may take a second.
 async fn short(agent: &Agent, line: &str) -> Result<ToolAnswer, sympozium_ipc::door::Refusal> {
@@ -21,11 +21,10 @@ async fn short(agent: &Agent, line: &str) -> Result<ToolAnswer, sympozium_ipc::d
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b27_b34_no_answer_in_time() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let variables = [("OPENAI_API_KEY", KEY), ("KUBERNETES_SERVICE_HOST", "10.0.0.1")];
-    let pod = RunHarness::of(open_plan(), &variables).await;
-    let (agent, in_pod) = (world.agent().await, pod.agent().await);
-    let volume = world.volume("cluster");
+    let mut run = start(|_| ());
+    let pod = RunHarness::setup(open_plan()).env("KUBERNETES_SERVICE_HOST", "10.0.0.1").start(PROGRAM);
+    let (agent, in_pod) = (run.agent().await, pod.agent().await);
+    let volume = run.volume("cluster");
     let claim = |id: &str| volume.join(format!("tools/.claim-{id}"));
     let skill = async {
         let ids = requested(&volume, &["nobody", "claimed", "deleted", "squatted"]).await;
@@ -43,7 +42,7 @@ async fn b27_b34_no_answer_in_time() {
         short(&in_pod, "nobody"),
         skill
     );
-    let name = &world.plan.run.name;
+    let name = &run.plan.run.name;
     let message =
         format!("timed out waiting for command execution result; see `sympozium logs {name} --part skill-cluster`");
     use RefusalCode::{Unavailable, Unknown};
@@ -60,21 +59,21 @@ async fn b27_b34_no_answer_in_time() {
 
     // The one who had claimed answers after all: it has no effect, and does not stay.
     let late = volume.join(format!("tools/exec-result-{}.json", ids[1]));
-    write_result(&volume, &ids[1], &result("too late"));
+    write_result(&volume, &ids[1], &result(0, "too late"));
     let next = async {
         let id = requested(&volume, &["next"]).await.remove(0);
         assert!(!ids.contains(&id));
-        write_result(&volume, &id, &result("in time"));
+        write_result(&volume, &id, &result(0, "in time"));
     };
     let (answer, ()) = tokio::join!(short(&agent, "next"), next);
     assert!(matches!(&answer, Ok(ToolAnswer::Command { stdout, .. }) if stdout == "in time"), "{answer:?}");
     while late.exists() || claim(&ids[1]).exists() {
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    let mut outcomes: Vec<Outcome> = (world.events().into_iter())
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    let mut outcomes: Vec<Outcome> = (run.events().into_iter())
         .filter_map(|event| match event {
             Event::Acted { outcome, .. } => Some(outcome),
             _ => None,

@@ -10,13 +10,13 @@ use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt as _;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use sympozium_harness::executor::Executor;
+use sympozium_harness::{Agent, KEY, POLL_INTERVAL, RunHarness};
 use sympozium_testkit::as_user;
 use sympozium_testkit::model_server::{Cut, HttpAnswer, ProviderError, Reply};
 use tokio::time::sleep;
 
-use super::agent::Agent;
-use super::harness::{KEY, PAUSE, RunHarness};
-use super::skills::Executor;
+use super::start;
 
 /// A secret, and its encoded forms.
 struct Secret {
@@ -62,8 +62,8 @@ impl Found {
     }
 
     /// What every user may read of a process, and what root may without attaching to it.
-    fn add_process(&mut self, world: &RunHarness) {
-        let process = format!("/proc/{}", world.bridge.id());
+    fn add_process(&mut self, run: &RunHarness) {
+        let process = format!("/proc/{}", run.bridge.id());
         for name in ["environ", "cmdline", "status", "maps", "smaps", "stat", "comm", "limits", "mountinfo", "auxv"] {
             self.add(&format!("{process}/{name}"), fs::read(format!("{process}/{name}")).unwrap_or_default());
         }
@@ -81,9 +81,9 @@ impl Found {
 }
 
 /// The secrets of a run besides the provider's key: what is in its files, and the part that must not be known.
-fn credentials(world: &RunHarness) -> Vec<Secret> {
+fn credentials(run: &RunHarness) -> Vec<Secret> {
     let mut secrets = Vec::new();
-    for entry in fs::read_dir(world.at("input")).expect("inputs").flatten() {
+    for entry in fs::read_dir(run.at("input")).expect("inputs").flatten() {
         let name = entry.file_name().into_string().expect("a name");
         if name.starts_with("credential-") || name == "token" {
             let text = fs::read_to_string(entry.path()).expect("a credential");
@@ -110,7 +110,7 @@ async fn ask(agent: &Agent, found: &mut Found, body: &str) {
 }
 
 /// Uses the key in every way that there is.
-async fn use_everywhere(world: &RunHarness, agent: &Agent, found: &mut Found) {
+async fn use_everywhere(run: &RunHarness, agent: &Agent, found: &mut Found) {
     let plain = json!({ "model": "test-model", "messages": [{ "role": "user", "content": "hello" }] }).to_string();
     let mut streamed: serde_json::Value = serde_json::from_str(&plain).expect("JSON");
     streamed["stream"] = json!(true);
@@ -143,7 +143,7 @@ async fn use_everywhere(world: &RunHarness, agent: &Agent, found: &mut Found) {
     ];
     for reply in replies {
         for body in [&plain, &streamed] {
-            world.model.push(reply.clone());
+            run.model.push(reply.clone());
             ask(agent, found, body).await;
         }
     }
@@ -161,17 +161,16 @@ async fn use_everywhere(world: &RunHarness, agent: &Agent, found: &mut Found) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_anywhere_after_a_run_that_used_it() {
-    let mut world = RunHarness::start(|plan| {
+    let mut run = start(|plan| {
         plan.limits.model_requests_per_minute = 1_000;
         plan.limits.model_requests = 1_000;
-    })
-    .await;
-    let _cluster = Executor::echo(world.volume("cluster"));
-    let _tickets = Executor::echo(world.volume("tickets"));
-    let agent = world.agent().await;
+    });
+    let _cluster = Executor::echo(run.volume("cluster"));
+    let _tickets = Executor::echo(run.volume("tickets"));
+    let agent = run.agent().await;
     let mut found = Found::default();
-    use_everywhere(&world, &agent, &mut found).await;
-    let requests = world.model.requests();
+    use_everywhere(&run, &agent, &mut found).await;
+    let requests = run.model.requests();
     let used = requests.iter().filter(|it| it.header("authorization") == Some(&format!("Bearer {KEY}"))).count();
     assert!(used > 20, "the key was used {used} times");
     for answer in [
@@ -184,20 +183,20 @@ async fn no_secret_is_anywhere_after_a_run_that_used_it() {
     ] {
         found.add("answers at the door", format!("{answer:?}"));
     }
-    found.add_process(&world);
-    let secrets = credentials(&world);
+    found.add_process(&run);
+    let secrets = credentials(&run);
     let key = Secret::new("the key", KEY);
     agent.finish("done").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
 
-    let mut watcher = world.gateway.events().subscribe(1);
+    let mut watcher = run.gateway.events().subscribe(1);
     while let Some(event) = watcher.try_next() {
         found.add("events of the gateway", format!("{event:?}"));
     }
-    found.add("the last report", format!("{:?}", world.report()));
+    found.add("the last report", format!("{:?}", run.report()));
     // Volumes, door, records (receipts, transcript, reports), log; not the run's inputs, which are the credentials.
-    found.add_below(world.directory.path(), "input");
+    found.add_below(run.directory.path(), "input");
     for place in ["events of the gateway", "answers at the door", "heads of answers at the door", "the last report"] {
         assert!(found.0.contains_key(place), "nothing was found in {place}");
     }
@@ -208,20 +207,20 @@ async fn no_secret_is_anywhere_after_a_run_that_used_it() {
     }
     // The inputs hold credentials, and no key.
     let mut inputs = Found::default();
-    inputs.add_below(&world.at("input"), "");
+    inputs.add_below(&run.at("input"), "");
     inputs.assert_without(&key);
     assert!(secrets.iter().all(|secret| inputs.0.values().any(|bytes| secret.is_in(bytes))), "the search works");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_other_user_reads_the_bridge() {
-    let world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
+    let run = start(|_| ());
+    let agent = run.agent().await;
     let mut found = Found::default();
-    world.model.push(Reply::text("fine"));
+    run.model.push(Reply::text("fine"));
     let body = json!({ "model": "test-model", "messages": [{ "role": "user", "content": "hello" }] });
     ask(&agent, &mut found, &body.to_string()).await;
-    let process = format!("/proc/{}", world.bridge.id());
+    let process = format!("/proc/{}", run.bridge.id());
     for name in ["environ", "maps", "mem", "auxv", "io", "stack", "syscall"] {
         let read = as_user::command(as_user::ORDINARY, "cat").arg(format!("{process}/{name}")).output().expect("cat");
         assert!(!read.status.success() && read.stdout.is_empty(), "{name}: {}", String::from_utf8_lossy(&read.stdout));
@@ -235,36 +234,36 @@ async fn no_other_user_reads_the_bridge() {
         let read = as_user::command(as_user::ORDINARY, "cat").arg(format!("{process}/{name}")).output().expect("cat");
         found.add(name, read.stdout);
     }
-    found.add_process(&world);
+    found.add_process(&run);
     found.assert_without(&Secret::new("the key", KEY));
-    for secret in credentials(&world) {
+    for secret in credentials(&run) {
         found.assert_without(&secret);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_leaves_no_secret_behind() {
-    let mut world = RunHarness::start(|_| ()).await;
-    let agent = world.agent().await;
+    let mut run = start(|_| ());
+    let agent = run.agent().await;
     let mut found = Found::default();
-    world.model.push(Reply::Silence);
+    run.model.push(Reply::Silence);
     let body = json!({ "model": "test-model", "messages": [{ "role": "user", "content": "hello" }] }).to_string();
     let crash = async {
-        while world.model.request_count() == 0 {
-            sleep(PAUSE).await;
+        while run.model.request_count() == 0 {
+            sleep(POLL_INTERVAL).await;
         }
-        let limits = fs::read_to_string(format!("/proc/{}/limits", world.bridge.id())).expect("limits");
+        let limits = fs::read_to_string(format!("/proc/{}/limits", run.bridge.id())).expect("limits");
         let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a line");
         let words: Vec<&str> = core.split_ascii_whitespace().collect();
         assert_eq!(words[4..6], ["0", "0"], "{core}");
         // With the key in use.
-        kill_process(Pid::from_child(&world.bridge), Signal::ABORT).expect("a signal");
+        kill_process(Pid::from_child(&run.bridge), Signal::ABORT).expect("a signal");
     };
     tokio::join!(ask(&agent, &mut found, &body), crash);
-    assert_eq!(world.wait_exit().await, -1);
-    found.add_below(world.directory.path(), "input");
+    assert_eq!(run.wait_exit().await, -1);
+    found.add_below(run.directory.path(), "input");
     found.assert_without(&Secret::new("the key", KEY));
-    for secret in credentials(&world) {
+    for secret in credentials(&run) {
         found.assert_without(&secret);
     }
 }

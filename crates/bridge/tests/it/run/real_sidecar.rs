@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
+use sympozium_api::RunPlan;
 use sympozium_api::guarantee::Guarantee;
+use sympozium_harness::{POLL_INTERVAL, RunHarness};
 use sympozium_ipc::door::{RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Event, Outcome, ReportedIsolation};
 use sympozium_ipc::run_api::AgentEnd;
@@ -16,7 +18,7 @@ use sympozium_testkit::{as_user, command, processes, skip};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::harness::{PAUSE, RunHarness, open_plan};
+use super::{PROGRAM, open_plan};
 
 /// A key that no other test has, because commands here look for it in every process, and a bridge that another test is
 /// just starting has not taken its own out of the environment yet.
@@ -26,25 +28,20 @@ fn new_key() -> String {
 
 /// A directory where commands of a skill may not write: an executor hides the volume from them.
 fn directory() -> TempDir {
-    let base = match as_user::is_root() {
-        true => PathBuf::from("/run"),
-        false => static_build::target_directory(),
-    };
+    let base = if as_user::is_root() { PathBuf::from("/run") } else { static_build::target_directory() };
     tempfile::tempdir_in(base).expect("a directory")
 }
 
-async fn world(key: &str) -> RunHarness {
-    let world = RunHarness::within(directory(), open_plan(), &[("OPENAI_API_KEY", key)], |_| ()).await;
-    fs::create_dir(world.at("workspace")).expect("a directory");
-    world
+fn start_with_key(plan: RunPlan, key: &str) -> RunHarness {
+    RunHarness::setup_in(directory(), plan).env("OPENAI_API_KEY", key).start(PROGRAM)
 }
 
 /// An executor on the volume of `cluster`.
 struct Sidecar(Child);
 
 impl Sidecar {
-    fn start(world: &RunHarness, mut program: Command) -> Self {
-        let log = fs::File::create(world.at("sidecar-log")).expect("a log");
+    fn start(run: &RunHarness, mut program: Command) -> Self {
+        let log = fs::File::create(run.at("sidecar-log")).expect("a log");
         let child = program
             .env("SYMPOZIUM_SKILL_PACK", "cluster")
             .stdin(Stdio::null())
@@ -60,7 +57,7 @@ impl Sidecar {
         loop {
             match self.0.try_wait().expect("a child") {
                 Some(status) => return status.code(),
-                None => sleep(PAUSE).await,
+                None => sleep(POLL_INTERVAL).await,
             }
         }
     }
@@ -73,33 +70,33 @@ impl Drop for Sidecar {
     }
 }
 
-fn program(world: &RunHarness, binary: &Path) -> Command {
+fn program(run: &RunHarness, binary: &Path) -> Command {
     let mut program = command(binary);
     program
         .args(["ipc", "--ipc-dir"])
-        .arg(world.volume("cluster"))
+        .arg(run.volume("cluster"))
         .arg("--workspace")
-        .arg(world.at("workspace"))
+        .arg(run.at("workspace"))
         .arg("--authenticated");
     program
 }
 
-fn script(world: &RunHarness) -> Command {
+fn script(run: &RunHarness) -> Command {
     let mut program = command("bash");
     program
         .arg(workspace_root().join("images/tool-executor.sh"))
-        .env("SYMPOZIUM_IPC_DIR", world.volume("cluster"))
-        .env("SYMPOZIUM_WORKSPACE", world.at("workspace"));
+        .env("SYMPOZIUM_IPC_DIR", run.volume("cluster"))
+        .env("SYMPOZIUM_WORKSPACE", run.at("workspace"));
     program
 }
 
 /// What every executor does, in answers and in receipts.
 async fn commands_run(
-    world: &mut RunHarness,
+    run: &mut RunHarness,
     key: &str,
     mut sidecar: Sidecar,
 ) -> Vec<(Outcome, u64, bool, Option<ReportedIsolation>)> {
-    let agent = world.agent().await;
+    let agent = run.agent().await;
     let answer = agent.execute("cluster", "echo out; echo err >&2; exit 7").await;
     let expected = ToolAnswer::Command {
         exit_code: 7,
@@ -108,8 +105,8 @@ async fn commands_run(
         timed_out: false,
         truncated: false,
     };
-    let log = || fs::read_to_string(world.at("sidecar-log")).unwrap_or_default();
-    assert_eq!(answer, Ok(expected), "{}\n{}", world.log(), log());
+    let log = || fs::read_to_string(run.at("sidecar-log")).unwrap_or_default();
+    assert_eq!(answer, Ok(expected), "{}\n{}", run.log(), log());
     // Exactly as much as is kept, and a byte more.
     for (bytes, cut) in [(51_200, false), (51_201, true)] {
         let line = format!("head -c {bytes} /dev/zero | tr '\\0' a");
@@ -143,13 +140,13 @@ async fn commands_run(
     }
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
     assert_eq!(sidecar.left().await, Some(0), "the end of the run ends it");
     assert_eq!(processes::with_marker(&marker), [0; 0], "nothing is left of what ran too long");
-    let tools = world.volume("cluster").join("tools");
+    let tools = run.volume("cluster").join("tools");
     let left: Vec<_> = fs::read_dir(tools).expect("tools").flatten().map(|it| it.file_name()).collect();
     assert_eq!(left, Vec::<std::ffi::OsString>::new());
-    (world.events().into_iter())
+    (run.events().into_iter())
         .filter_map(|event| match event {
             Event::Acted { outcome, output, isolation, .. } => {
                 Some((outcome, output.bytes, output.truncated, isolation))
@@ -161,12 +158,12 @@ async fn commands_run(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn our_sidecar_runs_what_the_agent_calls() {
-    // Before the world: it may have to be built, and an agent is not waited for that long.
+    // Before the run: it may have to be built, and an agent is not waited for that long.
     let binary = static_build::program("skill-sidecar").expect("a sidecar");
     let key = new_key();
-    let mut world = world(&key).await;
-    let sidecar = Sidecar::start(&world, program(&world, &binary));
-    let acted = commands_run(&mut world, &key, sidecar).await;
+    let mut run = start_with_key(open_plan(), &key);
+    let sidecar = Sidecar::start(&run, program(&run, &binary));
+    let acted = commands_run(&mut run, &key, sidecar).await;
     let outcomes: Vec<_> = acted.iter().map(|(outcome, bytes, cut, _)| (outcome.clone(), *bytes, *cut)).collect();
     assert_eq!(outcomes[0], (Outcome::Exited { code: 7 }, 8, false));
     assert_eq!(outcomes[1], (Outcome::Exited { code: 0 }, 51_200, false));
@@ -188,9 +185,9 @@ async fn the_script_runs_what_the_agent_calls() {
         }
     }
     let key = new_key();
-    let mut world = world(&key).await;
-    let sidecar = Sidecar::start(&world, script(&world));
-    let acted = commands_run(&mut world, &key, sidecar).await;
+    let mut run = start_with_key(open_plan(), &key);
+    let sidecar = Sidecar::start(&run, script(&run));
+    let acted = commands_run(&mut run, &key, sidecar).await;
     let outcomes: Vec<_> = acted.iter().map(|(outcome, bytes, _, _)| (outcome.clone(), *bytes)).collect();
     assert_eq!(outcomes[0], (Outcome::Exited { code: 7 }, 8));
     assert_eq!(outcomes[1], (Outcome::Exited { code: 0 }, 51_200));
@@ -204,24 +201,24 @@ async fn the_script_runs_what_the_agent_calls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn our_sidecar_that_is_restarted_ends_the_run() {
     let binary = static_build::program("skill-sidecar").expect("a sidecar");
-    let mut world = world(&new_key()).await;
-    let mut sidecar = Sidecar::start(&world, program(&world, &binary));
-    let agent = world.agent().await;
-    let workspace = world.at("workspace");
+    let mut run = start_with_key(open_plan(), &new_key());
+    let mut sidecar = Sidecar::start(&run, program(&run, &binary));
+    let agent = run.agent().await;
+    let workspace = run.at("workspace");
     let line = format!("echo begun >> {}/log; sleep 60", workspace.display());
     let restart = async {
         // Not only until the file is there: the shell writes its line after it has made the file.
         while fs::read_to_string(workspace.join("log")).unwrap_or_default().is_empty() {
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
         sidecar.0.kill().expect("it runs");
         sidecar.0.wait().expect("it ends");
-        Sidecar::start(&world, program(&world, &binary))
+        Sidecar::start(&run, program(&run, &binary))
     };
     let (answer, mut restarted) = tokio::join!(agent.execute("cluster", &line), restart);
     assert!(answer.is_err(), "{answer:?}");
-    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    match world.ending() {
+    assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+    match run.ending() {
         AgentEnd::Failed { error } => assert!(error.contains("was started again"), "{error}"),
         other => panic!("{other:?}"),
     }
@@ -242,9 +239,8 @@ async fn our_injected_sidecar_is_held_to_the_plans_floor() {
     ] {
         let mut plan = open_plan();
         plan.isolation.floor = floor;
-        let mut world = RunHarness::within(directory(), plan, &[("OPENAI_API_KEY", new_key().as_str())], |_| ()).await;
-        fs::create_dir(world.at("workspace")).expect("a directory");
-        let mut injected = program(&world, &binary);
+        let mut run = start_with_key(plan, &new_key());
+        let mut injected = program(&run, &binary);
         injected
             .args(["--injected", "--pack=cluster", "--profile=auto"])
             .arg(format!("--minimum-isolation={minimum}"))
@@ -253,12 +249,12 @@ async fn our_injected_sidecar_is_held_to_the_plans_floor() {
             .env("SYMPOZIUM_MINIMUM_ISOLATION", "none")
             .env("SYMPOZIUM_PROFILE", "gvisor");
         // The agent first: below the floor the executor's start ends the run, and the door is gone.
-        let agent = world.agent().await;
-        let mut sidecar = Sidecar::start(&world, injected);
-        let ran = world.at("workspace").join("ran");
+        let agent = run.agent().await;
+        let mut sidecar = Sidecar::start(&run, injected);
+        let ran = run.at("workspace").join("ran");
         let line = format!("touch {}; echo served", ran.display());
         let answer = agent.execute("cluster", &line).await;
-        let log = fs::read_to_string(world.at("sidecar-log")).unwrap_or_default();
+        let log = fs::read_to_string(run.at("sidecar-log")).unwrap_or_default();
         let served = matches!(&answer, Ok(ToolAnswer::Command { stdout, .. }) if stdout == "served\n");
         assert_eq!(served, lacking.is_none(), "{answer:?}: {log}");
         // Its start is compared: below the floor not one command runs.
@@ -267,8 +263,8 @@ async fn our_injected_sidecar_is_held_to_the_plans_floor() {
             agent.finish("done").await;
         }
         drop(agent);
-        assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-        match (world.ending(), lacking) {
+        assert_eq!(run.wait_exit().await, 0, "{}", run.log());
+        match (run.ending(), lacking) {
             (AgentEnd::Answered { text }, None) => assert_eq!(text, "done"),
             (AgentEnd::Failed { error }, Some(lacking)) => {
                 assert!(error.ends_with(lacking), "{error}");

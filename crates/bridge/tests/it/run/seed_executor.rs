@@ -7,12 +7,14 @@ use std::process::{Child, Stdio};
 use serde_json::json;
 use sympozium_api::run_plan::{PartName, ToolHandler};
 use sympozium_api::skill_pack::InputMode;
+use sympozium_harness::RunHarness;
+use sympozium_harness::plan::tool;
 use sympozium_ipc::door::ToolAnswer;
 use sympozium_testkit::ipc_cases::has_program;
 use sympozium_testkit::{command, skip};
 
 use super::foreign::{answered, found};
-use super::harness::{RunHarness, tool};
+use super::start;
 
 const SCRIPT: &str = include_str!("../../../../ipc/tests/fixtures/seed-tool-executor.sh");
 const SHIPPED: &str = include_str!("../../../../../images/tool-executor.sh");
@@ -21,10 +23,10 @@ const SHIPPED: &str = include_str!("../../../../../images/tool-executor.sh");
 struct SeedExecutor(Child);
 
 impl SeedExecutor {
-    fn start(world: &RunHarness, pack: &str, text: &str) -> Self {
-        let volume = world.volume(pack);
+    fn start(run: &RunHarness, pack: &str, text: &str) -> Self {
+        let volume = run.volume(pack);
         let volume = volume.to_str().expect("it is text");
-        let script = world.at("tool-executor.sh");
+        let script = run.at("tool-executor.sh");
         fs::write(&script, text.replace("/ipc/", &format!("{volume}/"))).expect("a script");
         let child = command("bash")
             .arg(script)
@@ -58,7 +60,7 @@ async fn a_declared_tool_runs_on_the_printed_script() {
     }
     let hostile = "it's $(id) `id` \\ \"x\" ; exit 0 #";
     for (input_mode, read) in [(InputMode::Args, ""), (InputMode::Stdin, r#"{"note":"a 'b' $(c)"}"#)] {
-        let world = RunHarness::start(|plan| {
+        let run = start(|plan| {
             let declared = tool(plan, "list_unhealthy_pods", Some("cluster"));
             declared.parameters = serde_json::from_value(json!({ "type": "object" })).expect("a schema");
             declared.acts = ToolHandler::Program {
@@ -67,10 +69,9 @@ async fn a_declared_tool_runs_on_the_printed_script() {
                 input_mode,
                 positional_args: vec!["what".to_owned()],
             };
-        })
-        .await;
-        let _executor = SeedExecutor::start(&world, "cluster", SCRIPT);
-        let agent = world.agent().await;
+        });
+        let _executor = SeedExecutor::start(&run, "cluster", SCRIPT);
+        let agent = run.agent().await;
         let arguments = json!({ "what": hostile, "note": "a 'b' $(c)" });
         let answer = agent.call("list_unhealthy_pods", arguments).await;
         let expected = ToolAnswer::Command {
@@ -80,7 +81,7 @@ async fn a_declared_tool_runs_on_the_printed_script() {
             timed_out: false,
             truncated: false,
         };
-        assert_eq!(answer, Ok(expected), "{}", world.log());
+        assert_eq!(answer, Ok(expected), "{}", run.log());
     }
 }
 
@@ -93,9 +94,9 @@ async fn nothing_that_an_honest_script_does_ends_the_run() {
         }
     }
     for script in [SCRIPT, SHIPPED] {
-        let world = RunHarness::start(|_| ()).await;
-        let _executor = SeedExecutor::start(&world, "tickets", script);
-        let agent = world.agent().await;
+        let run = start(|_| ());
+        let _executor = SeedExecutor::start(&run, "tickets", script);
+        let agent = run.agent().await;
         let large = "head -c 51200 /dev/zero | tr '\\0' a";
         for _ in 0..3 {
             let answers = tokio::join!(
@@ -105,11 +106,11 @@ async fn nothing_that_an_honest_script_does_ends_the_run() {
                 agent.call("execute_command", json!({ "target": "tickets", "command": "sleep 5", "timeout": 1 })),
             );
             for answer in [answers.0, answers.1, answers.2, answers.3] {
-                assert!(matches!(answer, Ok(ToolAnswer::Command { .. })), "{answer:?}: {}", world.log());
+                assert!(matches!(answer, Ok(ToolAnswer::Command { .. })), "{answer:?}: {}", run.log());
             }
         }
         agent.finish("done").await;
         drop(agent);
-        assert_eq!(found(&answered(world).await), []);
+        assert_eq!(found(&answered(run).await), []);
     }
 }

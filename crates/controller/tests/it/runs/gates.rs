@@ -6,7 +6,7 @@ use serde_json::json;
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::{GateVerdict, Phase};
 
-use super::harness::{Harness, a_run, objects};
+use super::harness::{Harness, a_run, has_pod, objects};
 
 /// What becomes of the gate.
 #[derive(Debug, Clone, Copy)]
@@ -23,32 +23,32 @@ fn phase(run: &AgentRun) -> Option<Phase> {
 }
 
 /// A run whose agent has answered, and whose gate has begun.
-async fn answered(world: &Harness, name: &str, default: &str) -> (AgentRun, Pod) {
+async fn answered(harness: &Harness, name: &str, default: &str) -> (AgentRun, Pod) {
     let mut run = a_run(name);
     run["spec"]["lifecycle"] = json!({ "gateDefault": default, "postRun": [
         { "name": "judge", "image": "example.org/judge:1", "command": ["/judge"], "gate": true },
     ] });
-    world.apply(&[run]).await;
-    let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
-    let run = world.wait_until_run(name, "a pod", has_pod).await;
-    let pod = world.pod(&run, "agent-run").await;
-    world.start_pod(&pod).await;
+    harness.apply(&[run]).await;
+    let run = harness.wait_until_run(name, "a pod", has_pod).await;
+    let pod = harness.pod(&run, "agent-run").await;
+    harness.start_pod(&pod).await;
     // Watches of different kinds do not wait for each other: what a pod said is known before its run reports the end.
-    let is_checked = |it: &AgentRun| Harness::conditions(it).get("NetworkEnforced").is_some_and(|it| it.0 == "True");
-    world.wait_until_run(name, "its network checked", is_checked).await;
+    let is_checked =
+        |run: &AgentRun| Harness::conditions(run).get("NetworkEnforced").is_some_and(|condition| condition.0 == "True");
+    harness.wait_until_run(name, "its network checked", is_checked).await;
     let report = json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 });
-    world.report(name, report).await;
-    world.force_delete_pod(&pod).await;
-    let judge = world.pod(&run, "post-run").await;
+    harness.report(name, report).await;
+    harness.force_delete_pod(&pod).await;
+    let judge = harness.pod(&run, "post-run").await;
     (run, judge)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_goes_out_when_its_gate_says_so() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
-    world.apply(&objects("x")[..2]).await;
+    harness.apply(&objects("x")[..2]).await;
     let held = "the answer is held back: ";
     let failed = format!("{held}container `post-judge` failed: exit code 3");
     let late = format!("{held}the hooks after the run exceeded their time");
@@ -81,8 +81,8 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
         ("late", "block", Gate::TakesTooLong, Phase::Failed, Some(GateVerdict::Timeout), None, Some(late)),
         ("unwanted", "block", Gate::IsNotWaitedFor, Phase::Cancelled, None, None, None),
     ] {
-        let (run, judge) = answered(&world, name, default).await;
-        let now = world.runs().get(name).await.expect("it is there");
+        let (run, judge) = answered(&harness, name, default).await;
+        let now = harness.runs().get(name).await.expect("it is there");
         assert_eq!(phase(&now), Some(Phase::PostRunning));
         assert_eq!(Harness::conditions(&now).get("AgentEnded").map(|it| it.0.as_str()), Some("True"));
         let enforced = Harness::conditions(&now).get("NetworkEnforced").cloned();
@@ -93,12 +93,13 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
                     Gate::Ends(code) => (code, "Error"),
                     _ => (137, "OOMKilled"),
                 };
-                let container = |it: &k8s_openapi::api::core::v1::Container| {
-                    let ended = match it.name.contains("judge") && code != 0 {
-                        true => json!({ "exitCode": code, "reason": reason }),
-                        false => json!({ "exitCode": 0 }),
+                let container = |container: &k8s_openapi::api::core::v1::Container| {
+                    let ended = if container.name.contains("judge") && code != 0 {
+                        json!({ "exitCode": code, "reason": reason })
+                    } else {
+                        json!({ "exitCode": 0 })
                     };
-                    json!({ "name": it.name, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                    json!({ "name": container.name, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
                         "state": { "terminated": ended } })
                 };
                 let spec = judge.spec.as_ref().expect("a spec");
@@ -107,26 +108,26 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
                 let phase = if code == 0 { "Succeeded" } else { "Failed" };
                 let status = json!({ "phase": phase, "initContainerStatuses": before,
                     "containerStatuses": containers });
-                world.set_pod_status(&judge, status).await;
+                harness.set_pod_status(&judge, status).await;
             }
             Gate::TakesTooLong => {
                 let job = run.status.as_ref().and_then(|it| it.post_run_job_name.clone());
                 let job = job.expect("hooks").as_str().to_owned();
                 let patch = r#"{"spec":{"activeDeadlineSeconds":1}}"#;
                 let words = ["patch", "job", &job, "--type=merge", "-p", patch];
-                world.namespace.kubectl().run(&words).expect("a short time");
+                harness.namespace.kubectl().run(&words).expect("a short time");
             }
             Gate::IsNotWaitedFor => {
                 let patch = json!({ "spec": { "cancel": true } });
                 let patch = Patch::Merge(&patch);
                 let parameters = PatchParams::default();
-                let cancelled = world.runs().patch(name, &parameters, &patch).await;
+                let cancelled = harness.runs().patch(name, &parameters, &patch).await;
                 cancelled.expect("cancelled");
             }
         }
         let over = |it: &AgentRun| phase(it).is_some_and(Phase::is_terminal);
-        let run = world.wait_until_run(name, "over", over).await;
-        world.force_delete_pod(&judge).await;
+        let run = harness.wait_until_run(name, "over", over).await;
+        harness.force_delete_pod(&judge).await;
         let status = run.status.as_ref().expect("a status");
         assert_eq!(phase(&run), Some(expected), "{name}: {:?}", status.error);
         assert_eq!(status.gate_verdict, verdict, "{name}");

@@ -10,11 +10,10 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use sympozium_api::{AgentRun, SympoziumPolicy};
-use sympozium_controller::caches::Caches as Watched;
+use sympozium_controller::caches::Caches;
 use sympozium_controller::cluster_info::ClusterInfo;
 use sympozium_controller::context::Context;
 use sympozium_controller::metrics::Metrics;
@@ -23,12 +22,12 @@ use sympozium_controller::run;
 use sympozium_controller::settings::Settings;
 use sympozium_ipc::credential::{KEY_BYTES, KeyRing};
 use sympozium_plan::render::RenderSettings;
-use sympozium_testkit::cluster::{Namespace, Security};
+use sympozium_testkit::cluster::{Exclusivity, Namespace, Security};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::harness::{Exclusivity, cluster};
+use crate::harness::cluster;
 
 /// How long anything may take on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
@@ -50,26 +49,22 @@ pub struct Harness {
 impl Harness {
     /// Nothing, and a recorded skip, where there is no cluster.
     pub async fn start() -> Option<Self> {
-        let alone = Exclusivity::exclusive();
+        let exclusivity = Exclusivity::exclusive();
         // Here and not on another thread: a skip is told apart by the name of the test's own.
         let found = tokio::task::block_in_place(|| {
             let cluster = cluster()?;
             let namespace = cluster.namespace("runs", Security::Restricted);
             let system = cluster.namespace("system", Security::Restricted);
-            Some((cluster.kubeconfig().to_owned(), namespace.expect("a namespace"), system.expect("a namespace")))
+            Some((cluster, namespace.expect("a namespace"), system.expect("a namespace")))
         });
-        let (kubeconfig, namespace, system) = found?;
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        let client = Client::try_from(config.expect("a configuration")).expect("a client");
+        let (cluster, namespace, system) = found?;
+        let client = cluster.client().await.expect("a client");
         let mut settings = Settings { system_namespace: system.name().to_owned(), ..Settings::default() };
         settings.admission.system_namespace = system.name().to_owned();
-        let mut world = Self { client, namespace, system, controller: None, settings, _exclusivity: alone };
-        world.trust_packs().await;
-        world.start_controller();
-        Some(world)
+        let mut harness = Self { client, namespace, system, controller: None, settings, _exclusivity: exclusivity };
+        harness.trust_packs().await;
+        harness.start_controller();
+        Some(harness)
     }
 
     /// The floor trusts the packs of the test's namespace.
@@ -92,8 +87,8 @@ impl Harness {
 
     /// Changes the floor, and waits until the controller has seen it: watches of different kinds do not wait for each other.
     ///
-    /// It is seen by what a run is told that is denied in any case, having no task: the floor denies to hooks a resource that
-    /// there is not, of a name that is new, and every reason is told at once.
+    /// It is seen by the error of a run that is denied in any case, having no task: the floor denies to hooks a resource that does
+    /// not exist, of a new name, and an error has all reasons at once.
     pub async fn patch_floor(&self, floor: &Api<SympoziumPolicy>, mut patch: Value) {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("floors-{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -110,9 +105,9 @@ impl Harness {
             let run = json!({ "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun", "metadata": { "name": name },
                 "spec": { "agentRef": "asks", "lifecycle": { "rbac": [rule] } } });
             self.apply(&[run]).await;
-            let denied = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.error.is_some());
-            let told = self.wait_until_run(&name, "denied", denied).await;
-            let error = told.status.and_then(|it| it.error).unwrap_or_default();
+            let denied = |run: &AgentRun| run.status.as_ref().is_some_and(|status| status.error.is_some());
+            let run = self.wait_until_run(&name, "denied", denied).await;
+            let error = run.status.and_then(|status| status.error).unwrap_or_default();
             let deleted = self.runs().delete(&name, &DeleteParams::default()).await;
             deleted.expect("it is deleted");
             if error.contains("denied[hook-resource]") && error.contains(&mark) {
@@ -124,7 +119,7 @@ impl Harness {
 
     /// Starts a controller.
     pub fn start_controller(&mut self) {
-        let surroundings = ClusterInfo {
+        let cluster_info = ClusterInfo {
             // As in a cluster without agent-sandbox.
             render: RenderSettings { sandbox_version: None, ..RenderSettings::default() },
             gateway_authority: "the gateway's".to_owned(),
@@ -134,40 +129,40 @@ impl Harness {
         let (client, settings) = (self.client.clone(), self.settings.clone());
         let (stop, stopped) = oneshot::channel::<()>();
         let working = tokio::spawn(async move {
-            let (watched, told, watching) = Watched::watch(&client);
+            let (caches, watch_events, watching) = Caches::watch(&client);
             let watching = tokio::spawn(watching);
-            let (_keep, surroundings) = watch::channel(Some(Arc::new(surroundings)));
+            let (_sender, cluster_info) = watch::channel(Some(Arc::new(cluster_info)));
             let metrics = Arc::new(Metrics::new());
-            let context = Context::new(client, settings, watched, surroundings, metrics);
+            let context = Context::new(client, settings, caches, cluster_info, metrics);
             assert!(context.caches.wait_until_ready().await, "watches");
             let context = Arc::new(context);
-            let (queue, wanted) = queue();
-            let waking = tokio::spawn({
-                let (context, mut told) = (Arc::clone(&context), told);
+            let (queue, queued) = queue();
+            let requeueing = tokio::spawn({
+                let (context, mut watch_events) = (Arc::clone(&context), watch_events);
                 async move {
                     loop {
-                        let woken = tokio::select! {
-                            seen = told.recv() => match seen {
-                                Some(seen) => run::runs_to_requeue(&seen, &context),
+                        let runs = tokio::select! {
+                            event = watch_events.recv() => match event {
+                                Some(event) => run::runs_to_requeue(&event, &context),
                                 None => return,
                             },
                             () = context.index.wait_turns_changed() => context.index.take_runnable(),
                         };
-                        for run in woken {
+                        for run in runs {
                             queue.add(run);
                         }
                     }
                 }
             });
-            let (tell, stop) = watch::channel(false);
+            let (stop_loop, stop) = watch::channel(false);
             let runs = context.caches.runs.clone();
-            let working = run_loop("AgentRun", context, runs, wanted, stop, run::reconcile);
+            let working = run_loop("AgentRun", context, runs, queued, stop, run::reconcile);
             let stopping = async {
                 let _ = stopped.await;
-                tell.send_replace(true);
+                stop_loop.send_replace(true);
             };
             tokio::join!(working, stopping);
-            waking.abort();
+            requeueing.abort();
             watching.abort();
         });
         self.controller = Some((stop, working));
@@ -284,8 +279,8 @@ impl Harness {
 
     /// Every container that the pod has, of whatever names, has ended well.
     pub async fn complete_pod(&self, pod: &Pod) {
-        let ended = |it: &k8s_openapi::api::core::v1::Container| {
-            json!({ "name": it.name, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        let ended = |container: &k8s_openapi::api::core::v1::Container| {
+            json!({ "name": container.name, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
             "state": { "terminated": { "exitCode": 0 } } })
         };
         let spec = pod.spec.as_ref().expect("a spec");
@@ -299,7 +294,7 @@ impl Harness {
     /// What the gateway would write when a run has ended.
     pub async fn report(&self, name: &str, report: Value) {
         let mut report = report;
-        // Long ago, unless somebody says otherwise.
+        // Long ago, unless the test has another time.
         if report["reportedAt"].is_null() {
             report["reportedAt"] = json!("2026-11-16T00:00:00Z");
         }
@@ -398,6 +393,11 @@ impl Drop for Harness {
             working.abort();
         }
     }
+}
+
+/// Whether the status of a run has a pod.
+pub fn has_pod(run: &AgentRun) -> bool {
+    run.status.as_ref().is_some_and(|status| status.pod_uid.is_some())
 }
 
 /// An agent, a pack with rights, and a run of it.

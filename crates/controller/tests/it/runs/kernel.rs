@@ -10,27 +10,27 @@ use sympozium_api::AgentRun;
 
 use super::harness::{Harness, TIMEOUT};
 
-/// What a run in this class is told: it is never made, because the cluster has no agent-sandbox.
-async fn told(world: &Harness, name: &str, class: &str) -> String {
+/// The error of a run in this class: it is never made, because the cluster has no agent-sandbox.
+async fn error_of(harness: &Harness, name: &str, class: &str) -> String {
     let run = json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun", "metadata": { "name": name },
         "spec": { "agentRef": "guarded", "task": "Look.", "agentSandbox": { "enabled": true, "runtimeClass": class } },
     });
-    world.apply(&[run]).await;
-    let has_error = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.error.is_some());
-    let run = world.wait_until_run(name, "told why not", has_error).await;
-    let deleted = world.runs().delete(name, &DeleteParams::default()).await;
+    harness.apply(&[run]).await;
+    let has_error = |run: &AgentRun| run.status.as_ref().is_some_and(|status| status.error.is_some());
+    let run = harness.wait_until_run(name, "refused", has_error).await;
+    let deleted = harness.runs().delete(name, &DeleteParams::default()).await;
     deleted.expect("it is deleted");
-    run.status.and_then(|it| it.error).unwrap_or_default()
+    run.status.and_then(|status| status.error).unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_class_gives_the_kernel_of_its_handler() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
-    let classes: Api<RuntimeClass> = Api::all(world.client.clone());
-    let named = |start: &str| format!("{start}-{}", world.namespace.name());
+    let classes: Api<RuntimeClass> = Api::all(harness.client.clone());
+    let named = |start: &str| format!("{start}-{}", harness.namespace.name());
     let (pretended, real) = (named("kata"), named("plain"));
     for (name, handler) in [(&pretended, "runc"), (&real, "runsc")] {
         let class = json!({ "metadata": { "name": name }, "handler": handler });
@@ -38,7 +38,7 @@ async fn a_runtime_class_gives_the_kernel_of_its_handler() {
         let made = classes.create(&PostParams::default(), &class).await;
         made.expect("it is created");
     }
-    world
+    harness
         .apply(&[
             json!({
                 "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumPolicy", "metadata": { "name": "own-kernel" },
@@ -57,18 +57,18 @@ async fn a_runtime_class_gives_the_kernel_of_its_handler() {
     let deadline = Instant::now() + TIMEOUT;
     let mut number = 0;
     loop {
-        let said = told(&world, &format!("real-{number}"), &real).await;
-        if said.contains("agent-sandbox, which this cluster does not have") {
+        let error = error_of(&harness, &format!("real-{number}"), &real).await;
+        if error.contains("agent-sandbox, which this cluster does not have") {
             break;
         }
-        assert!(Instant::now() < deadline, "never admitted: {said}");
+        assert!(Instant::now() < deadline, "never admitted: {error}");
         number += 1;
     }
-    let said = told(&world, "pretended", &pretended).await;
-    assert!(said.contains("denied[isolation-kernel]"), "{said}");
-    assert!(said.contains("`runc`"), "{said}");
-    let said = told(&world, "absent", &named("gvisor")).await;
-    assert!(said.contains("its name proves nothing"), "{said}");
+    let error = error_of(&harness, "pretended", &pretended).await;
+    assert!(error.contains("denied[isolation-kernel]"), "{error}");
+    assert!(error.contains("`runc`"), "{error}");
+    let error = error_of(&harness, "absent", &named("gvisor")).await;
+    assert!(error.contains("its name proves nothing"), "{error}");
     for name in [&pretended, &real] {
         let _ = classes.delete(name, &DeleteParams::default()).await;
     }

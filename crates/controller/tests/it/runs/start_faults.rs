@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::Phase;
 
-use super::harness::{Harness, a_run, objects};
+use super::harness::{Harness, a_run, has_pod, objects};
 
 /// The status of a container that waits.
 fn waiting(name: &str, reason: &str, message: &str, restarts: i32) -> Value {
@@ -22,22 +22,22 @@ fn started(run: &AgentRun) -> Option<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_and_a_crash_loop() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
-    world.apply(&objects("pull")).await;
-    let run = world.wait_until_run("pull", "granted", |it| Harness::conditions(it).contains_key("Granted")).await;
-    let pod = world.pod(&run, "agent-run").await;
+    harness.apply(&objects("pull")).await;
+    let run = harness.wait_until_run("pull", "granted", |it| Harness::conditions(it).contains_key("Granted")).await;
+    let pod = harness.pod(&run, "agent-run").await;
     let status = waiting("skill-reader", "ImagePullBackOff", "Back-off pulling image", 0);
-    world.set_pod_status(&pod, json!({ "phase": "Pending", "initContainerStatuses": [status] })).await;
+    harness.set_pod_status(&pod, json!({ "phase": "Pending", "initContainerStatuses": [status] })).await;
     let said = ("False".to_owned(), "ImagePull".to_owned());
-    world.wait_until_run("pull", "hindered", |it| started(it).as_ref() == Some(&said)).await;
+    harness.wait_until_run("pull", "hindered", |it| started(it).as_ref() == Some(&said)).await;
 
     let status = waiting("skill-reader", "CrashLoopBackOff", "back-off", 4);
-    world.set_pod_status(&pod, json!({ "initContainerStatuses": [status] })).await;
-    world.wait_until_run("pull", "without rights", without_rights).await;
-    world.force_delete_pod(&pod).await;
-    let run = world.wait_until_run("pull", "failed", failed).await;
+    harness.set_pod_status(&pod, json!({ "initContainerStatuses": [status] })).await;
+    harness.wait_until_run("pull", "without rights", without_rights).await;
+    harness.force_delete_pod(&pod).await;
+    let run = harness.wait_until_run("pull", "failed", failed).await;
     assert_eq!(
         run.status.and_then(|it| it.error).as_deref(),
         Some("container `skill-reader` has crashed 4 times: exit code 3: no such thing")
@@ -47,7 +47,7 @@ async fn an_image_and_a_crash_loop() {
 /// What a kubelet says of an agent that took more memory than it has, and of a pod whose node has none left.
 #[tokio::test(flavor = "multi_thread")]
 async fn out_of_memory_and_evicted() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
     let ended = |name: &str, state: Value| json!({ "name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state });
@@ -58,37 +58,36 @@ async fn out_of_memory_and_evicted() {
         "containerStatuses": [ended("agent", killed), ended("ipc-bridge", running)] });
     let evicted = json!({ "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory.",
         "containerStatuses": [] });
-    world.apply(&objects("greedy")[..2]).await;
+    harness.apply(&objects("greedy")[..2]).await;
     let crashed = json!({ "finished": true, "ending": "crashed", "reports": 1 });
     for (name, says, report, expected) in [
         ("greedy", too_much, Some(crashed), "container `agent` failed: it ran out of memory"),
         ("evicted", evicted, None, "the run's pod was evicted from its node: The node was low on resource: memory."),
     ] {
-        world.apply(&[a_run(name)]).await;
-        let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
-        let run = world.wait_until_run(name, "a pod", has_pod).await;
+        harness.apply(&[a_run(name)]).await;
+        let run = harness.wait_until_run(name, "a pod", has_pod).await;
         let account = Harness::account(&run);
-        world.wait_for_access(&account, "list", "pods").await;
-        let pod = world.pod(&run, "agent-run").await;
-        world.start_pod(&pod).await;
-        let runs = |it: &AgentRun| it.status.as_ref().and_then(|it| it.phase) == Some(Phase::Running);
-        world.wait_until_run(name, "running", runs).await;
+        harness.wait_for_access(&account, "list", "pods").await;
+        let pod = harness.pod(&run, "agent-run").await;
+        harness.start_pod(&pod).await;
+        let runs = |run: &AgentRun| run.status.as_ref().and_then(|status| status.phase) == Some(Phase::Running);
+        harness.wait_until_run(name, "running", runs).await;
         // The bridge is faster than the kubelet. Rights do not wait for either.
         if let Some(mut report) = report {
             // Not long ago, however slow the machine is: the controller waits for the kubelet's word for seconds only.
             let later = k8s_openapi::jiff::Timestamp::now() + k8s_openapi::jiff::SignedDuration::from_mins(10);
             report["reportedAt"] = json!(later);
-            world.report(name, report).await;
-            let taken = || async { (!world.has_access(&account, "list", "pods").await).then_some(()) };
-            world.eventually("rights are taken", taken).await;
-            let run = world.runs().get(name).await.expect("it is there");
+            harness.report(name, report).await;
+            let taken = || async { (!harness.has_access(&account, "list", "pods").await).then_some(()) };
+            harness.eventually("rights are taken", taken).await;
+            let run = harness.runs().get(name).await.expect("it is there");
             assert!(runs(&run), "nobody has said yet why: {run:#?}");
         }
-        world.set_pod_status(&pod, says).await;
-        let run = world.wait_until_run(name, "without rights", without_rights).await;
-        world.assert_access_lost(&run, &account, "list", "pods").await;
-        world.force_delete_pod(&pod).await;
-        let run = world.wait_until_run(name, "failed", failed).await;
+        harness.set_pod_status(&pod, says).await;
+        let run = harness.wait_until_run(name, "without rights", without_rights).await;
+        harness.assert_access_lost(&run, &account, "list", "pods").await;
+        harness.force_delete_pod(&pod).await;
+        let run = harness.wait_until_run(name, "failed", failed).await;
         assert_eq!(run.status.and_then(|it| it.error).as_deref(), Some(expected));
     }
 }
@@ -104,29 +103,29 @@ fn failed(run: &AgentRun) -> bool {
 /// A run that may use the host's network by our policies, where the namespace's own level does not let it.
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_security() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
-    let kubectl = world.namespace.kubectl().clone();
+    let kubectl = harness.namespace.kubectl().clone();
     let level = "pod-security.kubernetes.io/enforce=baseline";
-    let words = ["label", "namespace", world.namespace.name(), level, "--overwrite"];
+    let words = ["label", "namespace", harness.namespace.name(), level, "--overwrite"];
     kubectl.run(&words).expect("a level");
-    let own = world.namespace.name();
+    let own = harness.namespace.name();
     let allowed = json!({ "packs": [format!("{own}/reader")], "namespaces": [own], "hostNetwork": true });
     let allowed = json!({ "spec": { "hostAccessPolicy": allowed } });
-    world.patch_floor(&world.floor(), allowed.clone()).await;
+    harness.patch_floor(&harness.floor(), allowed.clone()).await;
     let mut objects = objects("bold");
     objects[0]["spec"]["policyRef"] = json!("bold");
     objects[1]["spec"]["sidecar"]["hostAccess"] = json!({ "enabled": true, "hostNetwork": true });
     let policy = json!({ "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumPolicy",
         "metadata": { "name": "bold" }, "spec": allowed["spec"] });
     objects.insert(0, policy);
-    world.apply(&objects).await;
-    let revoked = |it: &AgentRun| {
-        let conditions = Harness::conditions(it);
-        failed(it) && conditions.get("Revoked").is_some_and(|it| it.0 == "True")
+    harness.apply(&objects).await;
+    let revoked = |run: &AgentRun| {
+        let conditions = Harness::conditions(run);
+        failed(run) && conditions.get("Revoked").is_some_and(|it| it.0 == "True")
     };
-    let run = world.wait_until_run("bold", "failed and revoked", revoked).await;
+    let run = harness.wait_until_run("bold", "failed and revoked", revoked).await;
     let error = run.status.as_ref().and_then(|it| it.error.clone());
     let error = error.unwrap_or_default();
     assert!(
@@ -134,31 +133,31 @@ async fn pod_security() {
             && error.contains("hostNetwork"),
         "{error}"
     );
-    let left = world.remaining_objects(&run).await;
+    let left = harness.remaining_objects(&run).await;
     assert!(left.iter().all(|it| it.ends_with("-plan")), "only the plan stays: {left:?}");
 }
 
 /// Nobody on a node that is lost can take rights back; the API server can.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_does_not_answer() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
-    world.apply(&objects("far")).await;
-    let run = world.wait_until_run("far", "granted", |it| Harness::conditions(it).contains_key("Granted")).await;
-    let pod = world.pod(&run, "agent-run").await;
+    harness.apply(&objects("far")).await;
+    let run = harness.wait_until_run("far", "granted", |it| Harness::conditions(it).contains_key("Granted")).await;
+    let pod = harness.pod(&run, "agent-run").await;
     let account = Harness::account(&run);
-    world.wait_for_access(&account, "list", "pods").await;
+    harness.wait_for_access(&account, "list", "pods").await;
     // A node that sends no heartbeat counts as lost after a while: nothing is waited for from here on.
-    let node = Node::start(&world).await;
+    let node = Node::start(&harness).await;
     node.takes(&pod).await;
-    world.start_pod(&pod).await;
+    harness.start_pod(&pod).await;
 
     node.is("Unknown").await;
-    let run = world.wait_until_run("far", "without rights", without_rights).await;
-    world.assert_access_lost(&run, &account, "list", "pods").await;
-    world.force_delete_pod(&pod).await;
-    let run = world.wait_until_run("far", "failed", failed).await;
+    let run = harness.wait_until_run("far", "without rights", without_rights).await;
+    harness.assert_access_lost(&run, &account, "list", "pods").await;
+    harness.force_delete_pod(&pod).await;
+    let run = harness.wait_until_run("far", "failed", failed).await;
     let said = run.status.and_then(|it| it.error).unwrap_or_default();
     let name = &node.name;
     assert_eq!(said, format!("node `{name}` is not ready; the permissions of the run are revoked"));
@@ -168,16 +167,16 @@ async fn a_node_that_does_not_answer() {
 /// A node that there is by name alone.
 struct Node {
     name: String,
-    world: Client,
+    harness: Client,
     namespace: String,
 }
 
 impl Node {
-    async fn start(world: &Harness) -> Self {
+    async fn start(harness: &Harness) -> Self {
         let node = Self {
-            name: format!("node-{}", world.namespace.name()),
-            world: world.client.clone(),
-            namespace: world.namespace.name().to_owned(),
+            name: format!("node-{}", harness.namespace.name()),
+            harness: harness.client.clone(),
+            namespace: harness.namespace.name().to_owned(),
         };
         let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node.name },
             "spec": { "unschedulable": true } });
@@ -189,7 +188,7 @@ impl Node {
     }
 
     fn api(&self) -> Api<k8s_openapi::api::core::v1::Node> {
-        Api::all(self.world.clone())
+        Api::all(self.harness.clone())
     }
 
     /// Says whether it is ready.
@@ -208,7 +207,7 @@ impl Node {
     async fn takes(&self, pod: &Pod) {
         let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": pod.name_any() },
             "target": { "apiVersion": "v1", "kind": "Node", "name": self.name } });
-        let pods: Api<Pod> = Api::namespaced(self.world.clone(), &self.namespace);
+        let pods: Api<Pod> = Api::namespaced(self.harness.clone(), &self.namespace);
         let bound: Result<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status, _> =
             pods.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await;
         bound.expect("it is placed");
@@ -223,26 +222,27 @@ impl Node {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quota() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
-    world
+    harness
         .apply(&[json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none" },
             "spec": { "hard": { "pods": "0" } } })])
         .await;
     // It counts once the controller manager has looked at it.
-    let quotas: Api<ResourceQuota> = Api::namespaced(world.client.clone(), world.namespace.name());
-    world
+    let quotas: Api<ResourceQuota> = Api::namespaced(harness.client.clone(), harness.namespace.name());
+    harness
         .eventually("the quota is known", || async {
             let quota = quotas.get("none").await.ok()?;
             quota.status?.hard?.contains_key("pods").then_some(())
         })
         .await;
-    world.apply(&objects("much")).await;
+    harness.apply(&objects("much")).await;
     let said = ("False".to_owned(), "Quota".to_owned());
-    let run = world.wait_until_run("much", "hindered", |it| started(it).as_ref() == Some(&said)).await;
+    let run = harness.wait_until_run("much", "hindered", |it| started(it).as_ref() == Some(&said)).await;
     let conditions = run.status.map(|it| it.conditions).unwrap_or_default();
-    let message = conditions.iter().find(|it| it.type_ == "Started").map(|it| it.message.clone());
+    let message =
+        conditions.iter().find(|condition| condition.type_ == "Started").map(|condition| condition.message.clone());
     let message = message.unwrap_or_default();
     assert!(message.starts_with("the ResourceQuota of the namespace is exhausted"), "{message}");
 }
@@ -250,11 +250,11 @@ async fn a_quota() {
 /// Somebody's webhook is down, and no binding can be made: the run says so, and does not wait for ever with half of its rights.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_that_does_not_answer() {
-    let Some(mut world) = Harness::start().await else {
+    let Some(mut harness) = Harness::start().await else {
         return;
     };
-    world.restart(|it| it.resolve_timeout = std::time::Duration::from_secs(15)).await;
-    let namespace = world.namespace.name().to_owned();
+    harness.restart(|it| it.resolve_timeout = std::time::Duration::from_secs(15)).await;
+    let namespace = harness.namespace.name().to_owned();
     let webhook = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": { "name": namespace },
@@ -264,21 +264,21 @@ async fn a_webhook_that_does_not_answer() {
             "rules": [{ "apiGroups": ["rbac.authorization.k8s.io"], "apiVersions": ["v1"],
                 "resources": ["rolebindings"], "operations": ["CREATE"] }] }],
     });
-    let kubectl = world.namespace.kubectl().clone();
+    let kubectl = harness.namespace.kubectl().clone();
     let applied = kubectl.feed(&["apply", "-f", "-"], &webhook).expect("kubectl starts");
     assert!(applied.success, "{}", applied.stderr);
     // The API server asks it from a moment on which nobody is told.
     let probe = ["create", "rolebinding", "probe", "--clusterrole=view", "--user=nobody", "--dry-run=server"];
-    world
+    harness
         .eventually("the webhook is asked", || async {
             let refused = kubectl.attempt(&probe).ok()?;
             refused.stderr.contains("down.example.org").then_some(())
         })
         .await;
-    world.apply(&objects("stuck")).await;
+    harness.apply(&objects("stuck")).await;
     let said = ("False".to_owned(), "NotMade".to_owned());
-    world.wait_until_run("stuck", "told", |it| started(it).as_ref() == Some(&said) || failed(it)).await;
-    let run = world.wait_until_run("stuck", "failed", failed).await;
+    harness.wait_until_run("stuck", "told", |it| started(it).as_ref() == Some(&said) || failed(it)).await;
+    let run = harness.wait_until_run("stuck", "failed", failed).await;
     let error = run.status.as_ref().and_then(|it| it.error.clone());
     let error = error.unwrap_or_default();
     assert!(
@@ -286,9 +286,9 @@ async fn a_webhook_that_does_not_answer() {
             && error.contains("down.example.org"),
         "{error}"
     );
-    world
+    harness
         .eventually("nothing but the plan is left", || async {
-            let left = world.remaining_objects(&run).await;
+            let left = harness.remaining_objects(&run).await;
             left.iter().all(|it| it.ends_with("-plan")).then_some(())
         })
         .await;
@@ -299,11 +299,11 @@ async fn a_webhook_that_does_not_answer() {
 /// Who wrote an agent, nobody knows: where the floor does not trust its namespace, its hooks have no rights.
 #[tokio::test(flavor = "multi_thread")]
 async fn hooks_of_an_agent_of_an_unknown_author() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
     let nobody = json!({ "spec": { "rbacPolicy": { "clusterRBACNamespaces": [] } } });
-    world.patch_floor(&world.floor(), nobody).await;
+    harness.patch_floor(&harness.floor(), nobody).await;
     let mut objects = objects("hooked");
     objects.remove(1);
     objects[0]["spec"]["skills"] = json!([]);
@@ -311,29 +311,29 @@ async fn hooks_of_an_agent_of_an_unknown_author() {
         "preRun": [{ "name": "first", "image": "example.org/first:1" }],
         "rbac": [{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"] }],
     });
-    world.apply(&objects).await;
-    let run = world.wait_until_run("hooked", "failed", failed).await;
+    harness.apply(&objects).await;
+    let run = harness.wait_until_run("hooked", "failed", failed).await;
     let error = run.status.as_ref().and_then(|it| it.error.clone());
     let error = error.unwrap_or_default();
     assert!(
         error.contains("denied[rbac-author]") && error.contains("the agent's author may not do `get configmaps`"),
         "{error}"
     );
-    assert_eq!(world.remaining_objects(&run).await, Vec::<String>::new());
+    assert_eq!(harness.remaining_objects(&run).await, Vec::<String>::new());
 }
 
 /// The floor lists the namespace and excepts a write. That write is for packs of the system namespace: neither a run's own hook
 /// nor a pack of the namespace gets it, and reading goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_floor_excepts_is_not_for_users_of_a_listed_namespace() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
     let write = json!({ "apiGroups": [""], "resources": ["services"], "verbs": ["create"] });
     let floor = json!({ "spec": { "rbacPolicy": {
-        "clusterRBACNamespaces": [world.namespace.name()], "exceptions": [write],
+        "clusterRBACNamespaces": [harness.namespace.name()], "exceptions": [write],
     } } });
-    world.patch_floor(&world.floor(), floor).await;
+    harness.patch_floor(&harness.floor(), floor).await;
     let mut objects = objects("hooked");
     objects[2]["spec"]["lifecycle"] = json!({
         "preRun": [{ "name": "first", "image": "example.org/first:1" }], "rbac": [write],
@@ -344,15 +344,15 @@ async fn what_the_floor_excepts_is_not_for_users_of_a_listed_namespace() {
     let mut writes = a_run("writes");
     writes["spec"]["skills"] = json!([{ "skillPackRef": "writer" }]);
     objects.extend([writer, writes, a_run("reads")]);
-    world.apply(&objects).await;
+    harness.apply(&objects).await;
     for (run, author) in [("hooked", "the run's author"), ("writes", "the pack's author")] {
-        let run = world.wait_until_run(run, "failed", failed).await;
+        let run = harness.wait_until_run(run, "failed", failed).await;
         let error = run.status.as_ref().and_then(|it| it.error.clone());
         let error = error.unwrap_or_default();
         let expected = format!("{author} may not do `create services`");
         assert!(error.contains("denied[rbac-author]") && error.contains(&expected), "{error}");
-        assert_eq!(world.remaining_objects(&run).await, Vec::<String>::new());
+        assert_eq!(harness.remaining_objects(&run).await, Vec::<String>::new());
     }
     let is_granted = |run: &AgentRun| Harness::conditions(run).contains_key("Granted");
-    world.wait_until_run("reads", "granted", is_granted).await;
+    harness.wait_until_run("reads", "granted", is_granted).await;
 }

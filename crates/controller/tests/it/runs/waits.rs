@@ -6,7 +6,7 @@ use serde_json::json;
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::Phase;
 
-use super::harness::{Harness, a_run, objects};
+use super::harness::{Harness, a_run, has_pod, objects};
 
 fn phase(run: &AgentRun) -> Option<Phase> {
     run.status.as_ref().and_then(|it| it.phase)
@@ -19,85 +19,84 @@ fn error(run: &AgentRun) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_come_in_any_order() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
     let [agent, pack, run] = objects("early").try_into().expect("three objects");
-    world.apply(&[run]).await;
-    let waiting = |it: &AgentRun| {
+    harness.apply(&[run]).await;
+    let waiting = |run: &AgentRun| {
         let said = ("Unknown".to_owned(), "Waiting".to_owned());
-        phase(it) == Some(Phase::Pending) && Harness::conditions(it).get("Admitted") == Some(&said)
+        phase(run) == Some(Phase::Pending) && Harness::conditions(run).get("Admitted") == Some(&said)
     };
-    let run = world.wait_until_run("early", "waiting", waiting).await;
-    assert_eq!(world.remaining_objects(&run).await, Vec::<String>::new());
-    world.apply(&[agent, pack]).await;
+    let run = harness.wait_until_run("early", "waiting", waiting).await;
+    assert_eq!(harness.remaining_objects(&run).await, Vec::<String>::new());
+    harness.apply(&[agent, pack]).await;
     let granted = |it: &AgentRun| Harness::conditions(it).contains_key("Granted");
-    world.wait_until_run("early", "granted", granted).await;
+    harness.wait_until_run("early", "granted", granted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_has_an_end() {
-    let Some(mut world) = Harness::start().await else {
+    let Some(mut harness) = Harness::start().await else {
         return;
     };
-    world.restart(|it| it.resolve_timeout = Duration::from_secs(2)).await;
-    world.apply(&[a_run("never")]).await;
-    let run = world.wait_until_run("never", "denied", |it| phase(it) == Some(Phase::Failed)).await;
+    harness.restart(|it| it.resolve_timeout = Duration::from_secs(2)).await;
+    harness.apply(&[a_run("never")]).await;
+    let run = harness.wait_until_run("never", "denied", |it| phase(it) == Some(Phase::Failed)).await;
     assert!(error(&run).contains("denied[agent-missing]"), "{}", error(&run));
-    assert_eq!(world.remaining_objects(&run).await, Vec::<String>::new());
+    assert_eq!(harness.remaining_objects(&run).await, Vec::<String>::new());
 }
 
 /// Where there is no agent-sandbox, a run that wants one says so; it is not made of something else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_that_cannot_be_had() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
     let [agent, pack, mut run] = objects("boxed").try_into().expect("three objects");
     run["spec"]["agentSandbox"] = json!({ "enabled": true });
-    world.apply(&[agent, pack, run]).await;
+    harness.apply(&[agent, pack, run]).await;
     let over = |it: &AgentRun| phase(it).is_some_and(Phase::is_terminal);
-    let run = world.wait_until_run("boxed", "over", over).await;
+    let run = harness.wait_until_run("boxed", "over", over).await;
     let said = ("False".to_owned(), "Impossible".to_owned());
     assert_eq!(Harness::conditions(&run).get("Admitted"), Some(&said), "{}", error(&run));
-    assert_eq!(world.remaining_objects(&run).await, Vec::<String>::new());
+    assert_eq!(harness.remaining_objects(&run).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pack_of_nobody_gets_no_rights() {
-    let Some(world) = Harness::start().await else {
+    let Some(harness) = Harness::start().await else {
         return;
     };
-    let floor = world.floor();
+    let floor = harness.floor();
     let patch = json!({ "spec": { "rbacPolicy": { "clusterRBACNamespaces": [] } } });
-    world.patch_floor(&floor, patch).await;
-    world.apply(&objects("strange")).await;
-    let run = world.wait_until_run("strange", "denied", |it| phase(it) == Some(Phase::Failed)).await;
+    harness.patch_floor(&floor, patch).await;
+    harness.apply(&objects("strange")).await;
+    let run = harness.wait_until_run("strange", "denied", |it| phase(it) == Some(Phase::Failed)).await;
     let error = error(&run);
     assert!(error.contains("the pack's author"), "{error}");
-    assert_eq!(world.remaining_objects(&run).await, Vec::<String>::new());
+    assert_eq!(harness.remaining_objects(&run).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_comes_back_goes_on() {
-    let Some(mut world) = Harness::start().await else {
+    let Some(mut harness) = Harness::start().await else {
         return;
     };
-    world.apply(&objects("kept")).await;
-    let run =
-        world.wait_until_run("kept", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
-    let pod = world.pod(&run, "agent-run").await;
-    world.restart(|_| ()).await;
-    world.start_pod(&pod).await;
-    world.wait_until_run("kept", "running", |it| phase(it) == Some(Phase::Running)).await;
-    world.restart(|_| ()).await;
+    harness.apply(&objects("kept")).await;
+    let run = harness.wait_until_run("kept", "a pod", has_pod).await;
+    let pod = harness.pod(&run, "agent-run").await;
+    harness.restart(|_| ()).await;
+    harness.start_pod(&pod).await;
+    harness.wait_until_run("kept", "running", |it| phase(it) == Some(Phase::Running)).await;
+    harness.restart(|_| ()).await;
     let report = json!({ "finished": true, "ending": "failed", "error": "I cannot.", "reports": 1 });
-    world.report("kept", report).await;
-    let run = world.wait_until_run("kept", "failed", |it| phase(it) == Some(Phase::Failed)).await;
+    harness.report("kept", report).await;
+    let run = harness.wait_until_run("kept", "failed", |it| phase(it) == Some(Phase::Failed)).await;
     assert_eq!(error(&run), "I cannot.");
-    world.force_delete_pod(&pod).await;
+    harness.force_delete_pod(&pod).await;
     let revoked = |it: &AgentRun| Harness::conditions(it).get("Revoked").is_some_and(|(status, _)| status == "True");
-    world.wait_until_run("kept", "revoked", revoked).await;
+    harness.wait_until_run("kept", "revoked", revoked).await;
 }
 
 /// Those that neither wait nor are over.
@@ -114,22 +113,22 @@ fn going(runs: &[AgentRun]) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_go_on_than_may() {
     const NAMES: [&str; 4] = ["q-0", "q-1", "q-2", "q-3"];
-    let Some(mut world) = Harness::start().await else {
+    let Some(mut harness) = Harness::start().await else {
         return;
     };
-    world.restart(|it| it.max_active_runs = 2).await;
+    harness.restart(|it| it.max_active_runs = 2).await;
     let [agent, pack, _] = objects("x").try_into().expect("three objects");
-    world.apply(&[agent, pack]).await;
-    world.apply(&NAMES.map(a_run)).await;
-    let queued = |it: &AgentRun| {
+    harness.apply(&[agent, pack]).await;
+    harness.apply(&NAMES.map(a_run)).await;
+    let queued = |run: &AgentRun| {
         let said = ("Unknown".to_owned(), "Queued".to_owned());
-        Harness::conditions(it).get("Admitted") == Some(&said)
+        Harness::conditions(run).get("Admitted") == Some(&said)
     };
     for round in 0..2 {
-        let names = world
+        let names = harness
             .eventually("two go on and the rest waits", || async {
                 // All as they are at one moment: one may end, and the next begin, while they are asked for one by one.
-                let runs = world.runs().list(&Default::default()).await.ok()?.items;
+                let runs = harness.runs().list(&Default::default()).await.ok()?.items;
                 let going = going(&runs);
                 assert!(going.len() <= 2, "{going:?}");
                 let is_waiting = |it: &&AgentRun| queued(it) && phase(it) == Some(Phase::Pending);
@@ -138,14 +137,13 @@ async fn no_more_go_on_than_may() {
             })
             .await;
         for name in names {
-            let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
-            let run = world.wait_until_run(&name, "a pod", has_pod).await;
-            let pod = world.pod(&run, "agent-run").await;
+            let run = harness.wait_until_run(&name, "a pod", has_pod).await;
+            let pod = harness.pod(&run, "agent-run").await;
             let patch = json!({ "spec": { "cancel": true } });
             let patch = kube::api::Patch::Merge(&patch);
-            let cancelled = world.runs().patch(&name, &Default::default(), &patch).await;
+            let cancelled = harness.runs().patch(&name, &Default::default(), &patch).await;
             cancelled.expect("cancelled");
-            world.force_delete_pod(&pod).await;
+            harness.force_delete_pod(&pod).await;
         }
     }
 }
@@ -157,29 +155,28 @@ async fn a_run_that_is_deleted_makes_room() {
     const SOON: Duration = Duration::from_secs(20);
     // A machine that is slow once is asked again; a run that nobody wakes takes longer every time.
     const ATTEMPTS: usize = 4;
-    let Some(mut world) = Harness::start().await else {
+    let Some(mut harness) = Harness::start().await else {
         return;
     };
-    world.restart(|it| it.max_active_runs = 1).await;
-    world.apply(&objects("run-0")).await;
-    let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
-    let queued = |it: &AgentRun| {
+    harness.restart(|it| it.max_active_runs = 1).await;
+    harness.apply(&objects("run-0")).await;
+    let queued = |run: &AgentRun| {
         let said = ("Unknown".to_owned(), "Queued".to_owned());
-        Harness::conditions(it).get("Admitted") == Some(&said)
+        Harness::conditions(run).get("Admitted") == Some(&said)
     };
     let mut times = Vec::new();
     for number in 0..ATTEMPTS {
         let (first, second) = (format!("run-{number}"), format!("run-{}", number + 1));
-        let run = world.wait_until_run(&first, "a pod", has_pod).await;
-        let pod = world.pod(&run, "agent-run").await;
-        world.apply(&[a_run(&second)]).await;
-        world.wait_until_run(&second, "queued", queued).await;
+        let run = harness.wait_until_run(&first, "a pod", has_pod).await;
+        let pod = harness.pod(&run, "agent-run").await;
+        harness.apply(&[a_run(&second)]).await;
+        harness.wait_until_run(&second, "queued", queued).await;
         let since = Instant::now();
-        let deleted = world.runs().delete(&first, &Default::default()).await;
+        let deleted = harness.runs().delete(&first, &Default::default()).await;
         deleted.expect("it is deleted");
-        world.force_delete_pod(&pod).await;
+        harness.force_delete_pod(&pod).await;
         let has_begun = |it: &AgentRun| Harness::conditions(it).contains_key("Granted");
-        world.wait_until_run(&second, "begun", has_begun).await;
+        harness.wait_until_run(&second, "begun", has_begun).await;
         times.push(since.elapsed());
         if since.elapsed() < SOON {
             return;
@@ -191,64 +188,63 @@ async fn a_run_that_is_deleted_makes_room() {
 /// A skill is toggled as the guide says. The run that goes on has what it began with, whoever looks after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_skill_that_is_toggled_is_for_the_next_run() {
-    let Some(mut world) = Harness::start().await else {
+    let Some(mut harness) = Harness::start().await else {
         return;
     };
-    world.apply(&objects("first")).await;
-    let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
-    let first = world.wait_until_run("first", "a pod", has_pod).await;
+    harness.apply(&objects("first")).await;
+    let first = harness.wait_until_run("first", "a pod", has_pod).await;
     let account = Harness::account(&first);
-    let kubectl = world.namespace.kubectl().clone();
+    let kubectl = harness.namespace.kubectl().clone();
     let toggled = r#"{"spec":{"skills":[]}}"#;
     let words = ["patch", "agent", "helper", "--type=merge", "-p", toggled];
     kubectl.run(&words).expect("it is toggled");
-    world.restart(|_| {}).await;
+    harness.restart(|_| {}).await;
 
     let patch = json!({ "spec": { "cancel": true } });
     let patch = kube::api::Patch::Merge(&patch);
     for number in 0.. {
         assert!(number < 20, "the next runs have it still");
         let name = format!("next-{number}");
-        world.apply(&[a_run(&name)]).await;
-        let next = world.wait_until_run(&name, "a pod", has_pod).await;
-        let has_skill = next.status.iter().flat_map(|it| &it.grants).any(|it| it.skill.is_some());
-        let cancelled = world.runs().patch(&name, &Default::default(), &patch).await;
+        harness.apply(&[a_run(&name)]).await;
+        let next = harness.wait_until_run(&name, "a pod", has_pod).await;
+        let has_skill = next.status.iter().flat_map(|status| &status.grants).any(|grant| grant.skill.is_some());
+        let cancelled = harness.runs().patch(&name, &Default::default(), &patch).await;
         cancelled.expect("cancelled");
         // Watches of different kinds do not wait for each other: one run may come too early.
         if !has_skill {
             break;
         }
     }
-    let now = world.runs().get("first").await.expect("it is there");
-    let made_of = |it: &AgentRun| {
-        let status = it.status.as_ref().expect("a status");
+    let now = harness.runs().get("first").await.expect("it is there");
+    let made_of = |run: &AgentRun| {
+        let status = run.status.as_ref().expect("a status");
         (status.plan_digest.clone(), status.grants.clone())
     };
     assert_eq!(made_of(&now), made_of(&first));
-    world.wait_for_access(&account, "list", "pods").await;
-    let pod = world.pod(&now, "agent-run").await;
-    world.start_pod(&pod).await;
+    harness.wait_for_access(&account, "list", "pods").await;
+    let pod = harness.pod(&now, "agent-run").await;
+    harness.start_pod(&pod).await;
     let report = json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 });
-    world.report("first", report).await;
-    world.force_delete_pod(&pod).await;
+    harness.report("first", report).await;
+    harness.force_delete_pod(&pod).await;
     let over = |it: &AgentRun| phase(it).is_some_and(Phase::is_terminal);
-    let ended = world.wait_until_run("first", "over", over).await;
+    let ended = harness.wait_until_run("first", "over", over).await;
     assert_eq!(phase(&ended), Some(Phase::Succeeded), "{}", error(&ended));
-    world.assert_access_lost(&ended, &account, "list", "pods").await;
+    harness.assert_access_lost(&ended, &account, "list", "pods").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn finished_runs_have_their_time() {
-    let Some(mut world) = Harness::start().await else {
+    let Some(mut harness) = Harness::start().await else {
         return;
     };
-    world.restart(|it| it.resolve_timeout = Duration::from_secs(1)).await;
-    world.apply(&[a_run("brief")]).await;
-    world.wait_until_run("brief", "denied", |it| phase(it) == Some(Phase::Failed)).await;
-    world.restart(|it| it.retention = Some(Duration::from_secs(1))).await;
-    world
+    harness.restart(|it| it.resolve_timeout = Duration::from_secs(1)).await;
+    harness.apply(&[a_run("brief")]).await;
+    harness.wait_until_run("brief", "denied", |it| phase(it) == Some(Phase::Failed)).await;
+    harness.restart(|it| it.retention = Some(Duration::from_secs(1))).await;
+    harness
         .eventually("it is gone", || async {
-            let found = world.runs().get_opt("brief").await.ok()?;
+            let found = harness.runs().get_opt("brief").await.ok()?;
             found.is_none().then_some(())
         })
         .await;
@@ -256,27 +252,27 @@ async fn finished_runs_have_their_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_runs_go() {
-    let Some(mut world) = Harness::start().await else {
+    let Some(mut harness) = Harness::start().await else {
         return;
     };
-    world.restart(|it| it.history_limit = 2).await;
+    harness.restart(|it| it.history_limit = 2).await;
     // An agent that names a pack that nobody may have: each of its runs is over at once.
     let [mut agent, pack, _] = objects("x").try_into().expect("three objects");
     agent["spec"]["agents"]["default"]["env"] = json!({ "LD_PRELOAD": "x" });
-    world.apply(&[agent, pack]).await;
+    harness.apply(&[agent, pack]).await;
     for number in 0..4 {
         let name = format!("old-{number}");
-        world.apply(&[a_run(&name)]).await;
-        world
+        harness.apply(&[a_run(&name)]).await;
+        harness
             .eventually("it is over", || async {
-                let run = world.runs().get_opt(&name).await.ok()?;
+                let run = harness.runs().get_opt(&name).await.ok()?;
                 run.is_none_or(|it| phase(&it) == Some(Phase::Failed)).then_some(())
             })
             .await;
     }
-    world
+    harness
         .eventually("two are left", || async {
-            let runs = world.runs().list(&Default::default()).await.ok()?;
+            let runs = harness.runs().list(&Default::default()).await.ok()?;
             let names: Vec<_> = runs.iter().filter_map(|it| it.metadata.name.clone()).collect();
             (names == ["old-2", "old-3"]).then_some(())
         })

@@ -5,9 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sympozium_api::policy::{Approver, ApproverKind};
 use sympozium_ipc::run_api::path;
+use sympozium_testkit::daemon::Daemon;
 use sympozium_testkit::{growing, wait_until};
 
-use super::{ClusterHarness, Program, Run, blocking};
+use super::{ClusterHarness, Run, blocking, probe};
 use crate::harness::TIMEOUT;
 use crate::run_api::{Client, hash, question};
 
@@ -17,11 +18,11 @@ struct Put {
     object: String,
 }
 
-async fn put(world: &ClusterHarness, run: &Run, bridge: &Client, name: &str) -> Put {
+async fn put(harness: &ClusterHarness, run: &Run, bridge: &Client, name: &str) -> Put {
     let (bridge, asked) = (bridge.clone(), question(name));
     let answer = tokio::spawn(async move { bridge.post(path::APPROVALS, &asked).await });
     let object = run.name(name);
-    let there = || world.list("toolapprovals").iter().any(|it| it["metadata"]["name"] == object[..]);
+    let there = || harness.list("toolapprovals").iter().any(|it| it["metadata"]["name"] == object[..]);
     assert!(blocking(|| wait_until(TIMEOUT, there)), "{object}");
     Put { answer, object }
 }
@@ -52,22 +53,22 @@ async fn ended(put: Put) -> (u16, Value) {
     answer.expect("in time").expect("an answer")
 }
 
-async fn world(label: &str) -> Option<(ClusterHarness, Program)> {
-    let world = ClusterHarness::open(label)?;
-    let gateway = world.gateway("gateway");
-    Some((world, gateway))
+async fn harness(label: &str) -> Option<(ClusterHarness, Daemon)> {
+    let harness = ClusterHarness::open(label)?;
+    let gateway = harness.gateway("gateway");
+    Some((harness, gateway))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_people_decide() {
-    let Some((world, gateway)) = world("approvals").await else {
+    let Some((harness, gateway)) = harness("approvals").await else {
         return;
     };
-    let run = world.run("one", |plan| plan.approval.run_scope = true);
-    let bridge = world.served(&gateway, &run).await;
+    let run = harness.run("one", |plan| plan.approval.run_scope = true);
+    let bridge = harness.served(&gateway, &run).await;
 
-    let yes = put(&world, &run, &bridge, "yes").await;
-    let object = world.get("toolapproval", &yes.object);
+    let yes = put(&harness, &run, &bridge, "yes").await;
+    let object = harness.get("toolapproval", &yes.object);
     let uid = run.plan.run.uid.as_str();
     assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], uid);
     let mut spec = object["spec"].clone();
@@ -81,13 +82,13 @@ async fn only_people_decide() {
             "actionHash": hash("0"), "summary": "shell: ls",
         })
     );
-    assert!(gateway.probe("/metrics").await.contains("approvals_waiting 1"));
-    world.set_status("toolapproval", &yes.object, &decided("approved", "jo"));
+    assert!(probe(&gateway, "/metrics").1.contains("approvals_waiting 1"));
+    harness.set_status("toolapproval", &yes.object, &decided("approved", "jo"));
     let expected = answer("yes", "approved", json!({ "by": "jo", "reason": "because", "forTheRun": true }));
     assert_eq!(ended(yes).await, expected);
 
-    let no = put(&world, &run, &bridge, "no").await;
-    world.set_status("toolapproval", &no.object, &decided("denied", "al"));
+    let no = put(&harness, &run, &bridge, "no").await;
+    harness.set_status("toolapproval", &no.object, &decided("denied", "al"));
     let expected = answer("no", "denied", json!({ "by": "al", "reason": "because" }));
     assert_eq!(ended(no).await, expected);
 
@@ -98,22 +99,22 @@ async fn only_people_decide() {
         late["waitSeconds"] = json!(time.as_secs());
         assert_eq!(bridge.post(path::APPROVALS, &late).await, answer(&name, "expired", json!({})));
         // The API server may have taken longer than that to make the object, or not have made it at all.
-        if world.list("toolapprovals").iter().any(|it| it["metadata"]["name"] == run.name(&name)[..]) {
+        if harness.list("toolapprovals").iter().any(|it| it["metadata"]["name"] == run.name(&name)[..]) {
             expired = Some((name, late));
             break;
         }
     }
     let (name, late) = expired.expect("a question that was put in time");
     // What is said after that changes nothing, also where the gateway has forgotten that it asked.
-    world.set_status("toolapproval", &run.name(&name), &decided("approved", "jo"));
-    let second = world.gateway("second");
-    let other = world.served(&second, &run).await;
+    harness.set_status("toolapproval", &run.name(&name), &decided("approved", "jo"));
+    let second = harness.gateway("second");
+    let other = harness.served(&second, &run).await;
     assert_eq!(other.post(path::APPROVALS, &late).await, answer(&name, "expired", json!({})));
 
     // Put to one gateway and, after the connection was lost, to another: one question, and one answer for both.
-    let twice = put(&world, &run, &bridge, "twice").await;
-    let again = put(&world, &run, &other, "twice").await;
-    world.set_status("toolapproval", &twice.object, &decided("approved", "jo"));
+    let twice = put(&harness, &run, &bridge, "twice").await;
+    let again = put(&harness, &run, &other, "twice").await;
+    harness.set_status("toolapproval", &twice.object, &decided("approved", "jo"));
     let expected = answer("twice", "approved", json!({ "by": "jo", "reason": "because", "forTheRun": true }));
     assert_eq!(ended(twice).await, expected);
     assert_eq!(ended(again).await, expected);
@@ -121,38 +122,38 @@ async fn only_people_decide() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rule_of_the_plan_is_kept() {
-    let Some((world, gateway)) = world("rules").await else {
+    let Some((harness, gateway)) = harness("rules").await else {
         return;
     };
     let named = |kind, name: &str| Approver { kind, name: name.to_owned() };
-    let run = world.run("two", |plan| {
+    let run = harness.run("two", |plan| {
         plan.approval.required = 2;
         plan.approval.approvers = Some(vec![named(ApproverKind::User, "jo"), named(ApproverKind::Group, "sre")]);
     });
-    let bridge = world.served(&gateway, &run).await;
-    let asked = put(&world, &run, &bridge, "q").await;
+    let bridge = harness.served(&gateway, &run).await;
+    let asked = put(&harness, &run, &bridge, "q").await;
     // One of those who may, twice; one who may not; and one who is in the group.
     let votes = json!({ "votes": [vote("jo", &[]), vote("x", &["dev"])] });
-    world.set_status("toolapproval", &asked.object, &votes);
+    harness.set_status("toolapproval", &asked.object, &votes);
     let mut both = decided("approved", "jo");
     both["votes"] = votes["votes"].clone();
-    world.set_status("toolapproval", &asked.object, &both);
+    harness.set_status("toolapproval", &asked.object, &both);
     let votes = json!({ "votes": [vote("jo", &[]), vote("x", &["dev"]), vote("al", &["sre"])] });
-    world.set_status("toolapproval", &asked.object, &votes);
+    harness.set_status("toolapproval", &asked.object, &votes);
     let (status, said) = ended(asked).await;
     assert_eq!((status, &said["decision"], &said["by"]), (200, &json!("approved"), &json!("al, jo")));
     // The plan does not permit it for the run, whatever they say.
     assert_eq!(said["forTheRun"], false);
 
-    let asked = put(&world, &run, &bridge, "r").await;
-    world.set_status("toolapproval", &asked.object, &decided("approved", "x"));
+    let asked = put(&harness, &run, &bridge, "r").await;
+    harness.set_status("toolapproval", &asked.object, &decided("approved", "x"));
     let (_, said) = ended(asked).await;
     let reason = "x approved, but the policy of this run does not name them as an approver";
     assert_eq!((&said["decision"], &said["reason"]), (&json!("denied"), &json!(reason)));
 
     // Its author was not recorded, so no approver can be distinguished from the author.
-    let run = world.run("author", |plan| plan.approval.run_author = false);
-    let bridge = world.served(&gateway, &run).await;
+    let run = harness.run("author", |plan| plan.approval.run_author = false);
+    let bridge = harness.served(&gateway, &run).await;
     let (_, said) = bridge.post(path::APPROVALS, &question("q")).await;
     assert_eq!(said["decision"], "denied");
     assert!(said["reason"].as_str().is_some_and(|it| it.contains("who started it was not recorded")));
@@ -160,13 +161,13 @@ async fn the_rule_of_the_plan_is_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_of_another_user_does_not_count() {
-    let Some((world, gateway)) = world("forged").await else {
+    let Some((harness, gateway)) = harness("forged").await else {
         return;
     };
-    let run = world.run("one", |_| {});
-    let bridge = world.served(&gateway, &run).await;
+    let run = harness.run("one", |_| {});
+    let bridge = harness.served(&gateway, &run).await;
     let forged = |name: &str, digit: &str| {
-        world.create(&json!({
+        harness.create(&json!({
             "apiVersion": "sympozium.ai/v1alpha1", "kind": "ToolApproval",
             "metadata": { "name": run.name(name) },
             "spec": {
@@ -176,7 +177,7 @@ async fn an_answer_of_another_user_does_not_count() {
                 "requestedAt": "2026-01-01T00:00:00Z", "expiresAt": "2099-01-01T00:00:00Z",
             },
         }));
-        world.set_status("toolapproval", &run.name(name), &decided("approved", "jo"));
+        harness.set_status("toolapproval", &run.name(name), &decided("approved", "jo"));
     };
     // A yes that waits for the question, and is about something else.
     forged("before", "1");
@@ -184,8 +185,8 @@ async fn an_answer_of_another_user_does_not_count() {
     assert_eq!((status, &refusal["code"]), (403, &json!("denied")));
 
     // The question is taken away, and another put in its place.
-    let asked = put(&world, &run, &bridge, "after").await;
-    world.kubectl(&["delete", "toolapproval", &asked.object]);
+    let asked = put(&harness, &run, &bridge, "after").await;
+    harness.kubectl(&["delete", "toolapproval", &asked.object]);
     forged("after", "0");
     let (status, said) = ended(asked).await;
     assert_eq!((status, &said["decision"]), (200, &json!("denied")));

@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 use sympozium_ipc::receipt::{Actor, CallDecision, Event, Outcome, OutputSize, ReportedIsolation};
 use sympozium_ipc::run_api::{BridgePhase, Report, Usage};
 
-use super::{ClusterHarness, Run, reported};
+use super::{ClusterHarness, Run, probe, reported};
 use crate::harness::TIMEOUT;
 use crate::run_api::Reporting;
 
-fn records(world: &ClusterHarness, run: &Run) -> Vec<Value> {
+fn records(harness: &ClusterHarness, run: &Run) -> Vec<Value> {
     let uid = run.plan.run.uid.as_str();
     let of_run = |it: &Value| it["metadata"]["labels"]["sympozium.ai/run-uid"] == uid;
-    world.list("runrecords").into_iter().filter(of_run).collect()
+    harness.list("runrecords").into_iter().filter(of_run).collect()
 }
 
-fn report_of(world: &ClusterHarness, name: &str) -> Value {
-    let mut report = world.get("agentrun", name)["status"]["report"].clone();
+fn report_of(harness: &ClusterHarness, name: &str) -> Value {
+    let mut report = harness.get("agentrun", name)["status"]["report"].clone();
     let fields = report.as_object_mut().expect("a report");
     assert!(fields.remove("reportedAt").is_some());
     let usage = &mut fields["tokenUsage"];
@@ -28,12 +28,12 @@ fn report_of(world: &ClusterHarness, name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_report_becomes_records_and_the_status_of_its_run() {
-    let Some(world) = ClusterHarness::open("reports") else {
+    let Some(harness) = ClusterHarness::open("reports") else {
         return;
     };
-    let gateway = world.gateway("gateway");
-    let run = world.run("one", |_| {});
-    let bridge = world.served(&gateway, &run).await;
+    let gateway = harness.gateway("gateway");
+    let run = harness.run("one", |_| {});
+    let bridge = harness.served(&gateway, &run).await;
     let mut reports = run.reports();
     let long = json!({ "text": "\"x<".repeat(50_000) }).to_string();
     let first = Report {
@@ -50,7 +50,7 @@ async fn a_report_becomes_records_and_the_status_of_its_run() {
     // Its answer was lost, and it comes again.
     assert_eq!(reported(&bridge, &last).await, Ok(4));
 
-    let made = records(&world, &run);
+    let made = records(&harness, &run);
     let names: Vec<&str> = made.iter().filter_map(|it| it["metadata"]["name"].as_str()).collect();
     assert_eq!(names, [run.name("r0"), run.name("r1"), run.name("t0")]);
     let uid = run.plan.run.uid.as_str();
@@ -81,7 +81,7 @@ async fn a_report_becomes_records_and_the_status_of_its_run() {
     assert!(long.starts_with(cut["cut"].as_str().expect("text")));
 
     let bytes: usize = said.iter().filter_map(Value::as_str).map(|it| it.len() + 1).sum();
-    let written = report_of(&world, "one");
+    let written = report_of(&harness, "one");
     let digest = written["lastReport"].clone();
     assert_eq!(
         written,
@@ -97,9 +97,9 @@ async fn a_report_becomes_records_and_the_status_of_its_run() {
         })
     );
     // What the controller wrote is as it was, and who wrote what is known.
-    let object = world.get("agentrun", "one");
+    let object = harness.get("agentrun", "one");
     assert_eq!(object["status"]["podUID"], run.pod_uid);
-    let kubectl = world.kubectl(&["get", "agentrun", "one", "--show-managed-fields", "-o", "json"]);
+    let kubectl = harness.kubectl(&["get", "agentrun", "one", "--show-managed-fields", "-o", "json"]);
     let object: Value = serde_json::from_str(&kubectl).expect("JSON");
     let managers = object["metadata"]["managedFields"].as_array().expect("managers");
     let ours = managers.iter().find(|it| it["manager"] == "sympozium-gateway").expect("ours");
@@ -107,7 +107,7 @@ async fn a_report_becomes_records_and_the_status_of_its_run() {
     assert_eq!(fields.keys().collect::<Vec<_>>(), ["f:report"]);
     // Nothing after the end.
     assert_eq!(reported(&bridge, &reports.next(0)).await, Err("chain".to_owned()));
-    assert!(gateway.probe("/metrics").await.contains("reports_total{outcome=\"kept\"} 3"));
+    assert!(probe(&gateway, "/metrics").1.contains("reports_total{outcome=\"kept\"} 3"));
 }
 
 /// A report with these events as its receipts.
@@ -120,12 +120,12 @@ fn with_events(reports: &mut Reporting, phase: BridgePhase, events: Vec<Event>) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gateways_take_turns_and_each_report_counts_once() {
-    let Some(world) = ClusterHarness::open("turns") else {
+    let Some(harness) = ClusterHarness::open("turns") else {
         return;
     };
-    let run = world.run("one", |_| {});
-    let gateways = [world.gateway("first"), world.gateway("second")];
-    let bridges = [world.served(&gateways[0], &run).await, world.served(&gateways[1], &run).await];
+    let run = harness.run("one", |_| {});
+    let gateways = [harness.gateway("first"), harness.gateway("second")];
+    let bridges = [harness.served(&gateways[0], &run).await, harness.served(&gateways[1], &run).await];
     let mut reports = run.reports();
     for number in 0..6_u64 {
         let report = Report { transcript: vec![format!("{{\"n\":{number}}}")], ..reports.next(1) };
@@ -140,12 +140,12 @@ async fn two_gateways_take_turns_and_each_report_counts_once() {
             assert_eq!(both, (Ok(number + 1), Ok(number + 1)), "{number}");
         }
     }
-    let status = report_of(&world, "one");
+    let status = report_of(&harness, "one");
     assert_eq!(
         (&status["reports"], &status["receipts"], &status["receiptSegments"]),
         (&json!(6), &json!(6), &json!(6))
     );
-    let made = records(&world, &run);
+    let made = records(&harness, &run);
     assert_eq!(made.len(), 12);
     let heads = |kind: &str| -> Vec<(Value, Value)> {
         let of_kind = made.iter().filter(|it| it["spec"]["kind"] == kind);
@@ -176,7 +176,7 @@ async fn two_gateways_take_turns_and_each_report_counts_once() {
     ];
     let asked = with_events(&mut reports, BridgePhase::Waiting, asked);
     assert_eq!(reported(&bridges[0], &asked).await, Ok(8));
-    assert_eq!(report_of(&world, "one")["waitingFor"], json!([run.name("0a1b")]));
+    assert_eq!(report_of(&harness, "one")["waitingFor"], json!([run.name("0a1b")]));
     let acted = vec![Event::Acted {
         call: 1,
         by: Actor::Skill,
@@ -191,7 +191,7 @@ async fn two_gateways_take_turns_and_each_report_counts_once() {
     }];
     let acted = with_events(&mut reports, BridgePhase::Working, acted);
     assert_eq!(reported(&bridges[1], &acted).await, Ok(9));
-    let status = report_of(&world, "one");
+    let status = report_of(&harness, "one");
     assert_eq!(status.get("waitingFor"), None);
     let expected = json!([{
         "part": "skill-cluster", "profile": "container", "guarantees": ["filesystem", "pids"],
@@ -201,13 +201,13 @@ async fn two_gateways_take_turns_and_each_report_counts_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_report_that_comes_again_after_a_crash_meets_its_own_record_or_is_refused() {
-    let Some(world) = ClusterHarness::open("crash") else {
+    let Some(harness) = ClusterHarness::open("crash") else {
         return;
     };
-    let gateway = world.gateway("gateway");
+    let gateway = harness.gateway("gateway");
     for (name, is_same) in [("same", true), ("other", false)] {
-        let run = world.run(name, |_| {});
-        let bridge = world.served(&gateway, &run).await;
+        let run = harness.run(name, |_| {});
+        let bridge = harness.served(&gateway, &run).await;
         let mut reports = run.reports();
         let first = reports.next(2);
         let mut lines = first.receipts.clone();
@@ -215,7 +215,7 @@ async fn a_report_that_comes_again_after_a_crash_meets_its_own_record_or_is_refu
             lines.pop();
         }
         // As a gateway left it that was killed before it wrote the status.
-        world.create(&json!({
+        harness.create(&json!({
             "apiVersion": "sympozium.ai/v1alpha1", "kind": "RunRecord",
             "metadata": { "name": run.name("r0") },
             "spec": {
@@ -227,7 +227,7 @@ async fn a_report_that_comes_again_after_a_crash_meets_its_own_record_or_is_refu
         if is_same {
             assert_eq!(reported(&bridge, &first).await, Ok(2));
             assert_eq!(reported(&bridge, &reports.next(1)).await, Ok(3));
-            assert_eq!(report_of(&world, name)["receiptSegments"], 2);
+            assert_eq!(report_of(&harness, name)["receiptSegments"], 2);
         } else {
             let deadline = Instant::now() + TIMEOUT;
             // Another reason is that the API server did not answer in time.
@@ -238,7 +238,7 @@ async fn a_report_that_comes_again_after_a_crash_meets_its_own_record_or_is_refu
                 }
                 assert!(Instant::now() < deadline, "{}", gateway.log());
             }
-            assert_eq!(world.get("agentrun", name)["status"].get("report"), None);
+            assert_eq!(harness.get("agentrun", name)["status"].get("report"), None);
         }
     }
 }

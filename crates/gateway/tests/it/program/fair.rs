@@ -36,7 +36,7 @@ async fn metric(line: &str) -> usize {
 fn hostile_peers_without_a_credential_leave_a_run_its_work() {
     run(hostile_peers_without_a_credential_leave_a_run_its_work, async || {
         let dns = Dns::start(everybody).await;
-        let _catcher = Catcher::at(443, &Manner::Echo);
+        let _catcher = Catcher::at(443, &Behavior::Echo);
         let most = format!("--max-connections={CONNECTIONS}");
         let program = Program::start(&dns, &[&most]);
         let started = Instant::now();
@@ -56,21 +56,21 @@ fn hostile_peers_without_a_credential_leave_a_run_its_work() {
         assert!(silent <= 4 * OF_PEER, "{silent} hold a connection");
 
         // Some are told why; the others are closed.
-        let mut told = 0;
+        let mut with_reason = 0;
         for mut stream in hostile {
             let answer = read_all(&mut stream).await;
             if answer.starts_with(b"HTTP/1.1 429 ") {
                 let answer = String::from_utf8_lossy(&answer).into_owned();
                 assert!(answer.contains("Sympozium-Reason: unauthenticated-of-peer"), "{answer}");
-                told += 1;
+                with_reason += 1;
             }
         }
-        assert!(told > 0);
+        assert!(with_reason > 0);
         let line = "sympozium_gateway_refusals_total{reason=\"unauthenticated-of-peer\"} ";
         let refused = metric(line).await;
-        assert!(refused >= told, "{refused} of {told}");
+        assert!(refused >= with_reason, "{refused} of {with_reason}");
         // The log has a line every ten seconds, not one for each.
-        let log = program.log();
+        let log = program.daemon.log();
         let lines = log.matches("a connection was refused").count() as u64;
         let most = 1 + started.elapsed().as_secs() / 10;
         assert!((1..=most).contains(&lines), "{lines} lines of {refused}");

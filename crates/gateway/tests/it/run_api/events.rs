@@ -6,10 +6,10 @@ use super::*;
 
 #[tokio::test]
 async fn a_run_is_told_from_its_first_report_to_its_end_and_again_from_any_number() {
-    let world = RunApiHarness::new(|_| {});
-    world.gateway.plans().add(&plan(OTHER, |_| {})).expect("a plan");
-    let client = world.client().await;
-    let mut reports = world.reports();
+    let harness = RunApiHarness::new(|_| {});
+    harness.gateway.plans().add(&plan(OTHER, |_| {})).expect("a plan");
+    let client = harness.client().await;
+    let mut reports = harness.reports();
     let first = Report {
         transcript: vec!["{\"secret\":\"transcript\"}".to_owned()],
         progress: Some("secret progress".to_owned()),
@@ -21,9 +21,9 @@ async fn a_run_is_told_from_its_first_report_to_its_end_and_again_from_any_numbe
         let client = client.clone();
         tokio::spawn(async move { client.post(path::APPROVALS, &question("q")).await })
     };
-    world.pending(1).await;
+    harness.pending(1).await;
     let by = Voter { name: "someone".to_owned(), groups: Vec::new(), is_author: true };
-    let decided = world.desk.vote(&VoteRequest {
+    let decided = harness.desk.vote(&VoteRequest {
         run: UID,
         approval: "q",
         action: &Digest::new(hash("0")),
@@ -38,14 +38,14 @@ async fn a_run_is_told_from_its_first_report_to_its_end_and_again_from_any_numbe
     client.report(&reports.last()).await.expect("taken");
     // Another run's, on a connection of its own.
     let (ours, theirs) = tokio::io::duplex(1 << 16);
-    let gateway = Arc::clone(&world.gateway);
+    let gateway = Arc::clone(&harness.gateway);
     tokio::spawn(async move { gateway.serve(theirs).await });
     let other = Client::from_stream(ours, &token(OTHER, RUN_CREDENTIAL)).await;
     other.post("/nothing", &json!({})).await;
 
     let receipt = |line: &str| -> Value { serde_json::from_str(line).expect("JSON") };
     let last = {
-        let mut again = world.reports();
+        let mut again = harness.reports();
         again.next(1);
         again.next(0);
         again.last()
@@ -75,11 +75,11 @@ async fn a_run_is_told_from_its_first_report_to_its_end_and_again_from_any_numbe
             event
         })
         .collect();
-    assert_eq!(world.events(1, Some(UID)), expected);
-    assert_eq!(world.events(6, Some(UID)), expected[5..]);
-    assert_eq!(world.events(1, Some(OTHER)).len(), 1);
-    assert_eq!(world.events(1, None).len(), 9);
-    let all = serde_json::to_string(&world.events(1, None)).expect("JSON");
+    assert_eq!(harness.events(1, Some(UID)), expected);
+    assert_eq!(harness.events(6, Some(UID)), expected[5..]);
+    assert_eq!(harness.events(1, Some(OTHER)).len(), 1);
+    assert_eq!(harness.events(1, None).len(), 9);
+    let all = serde_json::to_string(&harness.events(1, None)).expect("JSON");
     let password = client.token.rsplit(':').next().expect("a password");
     assert!(!all.contains("secret") && !all.contains(password), "{all}");
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sympozium_gateway::run_api::{BODY_TIMEOUT, MAX_BODIES_OF_RUN, MAX_HEAD, MAX_STREAMS};
+use sympozium_harness::credential::sign;
 use sympozium_ipc::run_api::{MAX_REQUESTS, MAX_TOKEN};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -89,7 +90,7 @@ impl Raw {
     }
 
     /// Whether it could be sent.
-    async fn say(&mut self, bytes: &[u8]) -> bool {
+    async fn send(&mut self, bytes: &[u8]) -> bool {
         let sent = tokio::time::timeout(TIMEOUT, self.writer.write_all(bytes)).await;
         sent.is_ok_and(|it| it.is_ok())
     }
@@ -110,11 +111,11 @@ fn resident() -> u64 {
 }
 
 /// That other clients are served: a run on a connection of its own, and a part at the proxy.
-async fn others_are_served(world: &RunApiHarness, path: &std::path::Path, reports: &mut Reporting) {
-    let client = world.unix_client(path).await;
+async fn others_are_served(harness: &RunApiHarness, path: &std::path::Path, reports: &mut Reporting) {
+    let client = harness.unix_client(path).await;
     client.report(&reports.next(1)).await.expect("taken");
     let mut proxy = UnixStream::connect(path).await.expect("it listens");
-    let credential = authorization(&signed(UID, "skill-tickets", now() + 600));
+    let credential = authorization(&sign(UID, "skill-tickets", now() + 600));
     let head = format!("CONNECT tickets.example.com:443 HTTP/1.1\r\nHost: tickets.example.com:443\r\n{credential}\r\n");
     proxy.write_all(head.as_bytes()).await.expect("it reads");
     let mut answer = String::new();
@@ -125,15 +126,15 @@ async fn others_are_served(world: &RunApiHarness, path: &std::path::Path, report
 
 /// In a process of its own, so that memory is the attack's.
 async fn under(attack: impl AsyncFnOnce(&RunApiHarness, &std::path::Path)) {
-    let world = RunApiHarness::new(|_| {});
-    let path = world.socket();
-    let mut reports = world.reports();
-    others_are_served(&world, &path, &mut reports).await;
+    let harness = RunApiHarness::new(|_| {});
+    let path = harness.socket();
+    let mut reports = harness.reports();
+    others_are_served(&harness, &path, &mut reports).await;
     let before = resident();
-    attack(&world, &path).await;
+    attack(&harness, &path).await;
     let more = resident().saturating_sub(before);
     assert!(more < MAX_BYTES, "{more} bytes more");
-    others_are_served(&world, &path, &mut reports).await;
+    others_are_served(&harness, &path, &mut reports).await;
 }
 
 #[test]
@@ -151,7 +152,7 @@ fn garbage_after_the_preface() {
                 [frame(SETTINGS, 0, 0, &[]), frame(HEADERS, END_HEADERS, 1, &[0xff; 64])].concat(),
             ] {
                 let mut raw = Raw::new(path).await;
-                raw.say(&garbage).await;
+                raw.send(&garbage).await;
                 raw.ended().await;
             }
         })
@@ -165,7 +166,7 @@ fn streams_that_are_reset_at_once() {
         under(async |_, path| {
             for token in ["nobody".to_owned(), token(UID, RUN_CREDENTIAL)] {
                 let mut raw = Raw::new(path).await;
-                raw.say(&frame(SETTINGS, 0, 0, &[])).await;
+                raw.send(&frame(SETTINGS, 0, 0, &[])).await;
                 let head = head(&token);
                 let pair = |stream: u32| {
                     let open = frame(HEADERS, END_HEADERS | END_STREAM, stream, &head);
@@ -174,7 +175,7 @@ fn streams_that_are_reset_at_once() {
                 };
                 for hundred in (1..200_000).step_by(200) {
                     let many: Vec<u8> = (hundred..hundred + 200).step_by(2).flat_map(pair).collect();
-                    if !raw.say(&many).await {
+                    if !raw.send(&many).await {
                         break;
                     }
                 }
@@ -192,12 +193,12 @@ fn more_streams_than_there_may_be() {
         under(async |_, path| {
             for token in ["nobody".to_owned(), token(UID, RUN_CREDENTIAL)] {
                 let mut raw = Raw::new(path).await;
-                raw.say(&frame(SETTINGS, 0, 0, &[])).await;
+                raw.send(&frame(SETTINGS, 0, 0, &[])).await;
                 let head = head(&token);
                 for stream in (1..200_000).step_by(2) {
                     // Their bodies never come.
                     let open = frame(HEADERS, END_HEADERS, stream, &head);
-                    if !raw.say(&open).await {
+                    if !raw.send(&open).await {
                         break;
                     }
                 }
@@ -215,11 +216,11 @@ fn heads_that_do_not_end() {
         under(async |_, path| {
             // Up to 64 MiB in one head.
             let mut raw = Raw::new(path).await;
-            raw.say(&frame(SETTINGS, 0, 0, &[])).await;
-            raw.say(&frame(HEADERS, 0, 1, &head("x"))).await;
+            raw.send(&frame(SETTINGS, 0, 0, &[])).await;
+            raw.send(&frame(HEADERS, 0, 1, &head("x"))).await;
             let more = header(23, &"x".repeat(8000));
             for _ in 0..8192 {
-                if !raw.say(&frame(CONTINUATION, 0, 1, &more)).await {
+                if !raw.send(&frame(CONTINUATION, 0, 1, &more)).await {
                     break;
                 }
             }
@@ -235,10 +236,10 @@ fn pings_and_settings_without_end() {
         under(async |_, path| {
             for flood in [frame(PING, 0, 0, &[0; 8]), frame(SETTINGS, 0, 0, &[])] {
                 let mut raw = Raw::new(path).await;
-                raw.say(&frame(SETTINGS, 0, 0, &[])).await;
+                raw.send(&frame(SETTINGS, 0, 0, &[])).await;
                 let many = flood.repeat(1000);
                 for _ in 0..100 {
-                    if !raw.say(&many).await {
+                    if !raw.send(&many).await {
                         break;
                     }
                 }
@@ -276,9 +277,9 @@ fn unread_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn bodies_that_do_not_come_end_and_keep_others_waiting_no_longer() {
-    let world = RunApiHarness::new(|_| {});
+    let harness = RunApiHarness::new(|_| {});
     let (mut ours, theirs) = tokio::io::duplex(1 << 16);
-    let gateway = Arc::clone(&world.gateway);
+    let gateway = Arc::clone(&harness.gateway);
     tokio::spawn(async move { gateway.serve(theirs).await });
     let head = head(&token(UID, RUN_CREDENTIAL));
     let mut all = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
@@ -290,17 +291,17 @@ async fn bodies_that_do_not_come_end_and_keep_others_waiting_no_longer() {
     // Until they were looked at: the gateway has answered our settings.
     let mut byte = [0];
     ours.read_exact(&mut byte).await.expect("settings");
-    let client = world.client().await;
+    let client = harness.client().await;
     let started = tokio::time::Instant::now();
-    let report = world.reports().next(1);
+    let report = harness.reports().next(1);
     assert_eq!(client.report(&report).await, Ok(1));
     assert!(started.elapsed() <= BODY_TIMEOUT);
     let refused = || {
-        let outcomes = world.outcomes();
+        let outcomes = harness.outcomes();
         outcomes.iter().filter(|it| *it == "request-refused").count()
     };
     while refused() < MAX_BODIES_OF_RUN {
-        assert!(started.elapsed() <= 2 * BODY_TIMEOUT, "{:?}", world.outcomes());
+        assert!(started.elapsed() <= 2 * BODY_TIMEOUT, "{:?}", harness.outcomes());
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
@@ -308,14 +309,14 @@ async fn bodies_that_do_not_come_end_and_keep_others_waiting_no_longer() {
 /// Runs of one namespace begin as many bodies without a length as they may, and never end them.
 #[tokio::test(start_paused = true)]
 async fn bodies_of_one_namespace_leave_room_for_another() {
-    let world = RunApiHarness::new(|_| {});
+    let harness = RunApiHarness::new(|_| {});
     let mut held = Vec::new();
     for number in 0..4 {
         let uid = format!("{number:08}-77f4-4c62-9f0e-0123456789ab");
         let plan = plan(&uid, |it| it.run.namespace = NamespaceName::new("greedy"));
-        world.gateway.plans().add(&plan).expect("a plan");
+        harness.gateway.plans().add(&plan).expect("a plan");
         let (mut ours, theirs) = tokio::io::duplex(1 << 16);
-        let gateway = Arc::clone(&world.gateway);
+        let gateway = Arc::clone(&harness.gateway);
         tokio::spawn(async move { gateway.serve(theirs).await });
         let head = head(&token(&uid, RUN_CREDENTIAL));
         let mut all = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
@@ -328,14 +329,14 @@ async fn bodies_of_one_namespace_leave_room_for_another() {
     }
     // Time passes when nothing else happens: all of them were looked at.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let client = world.client().await;
+    let client = harness.client().await;
     let started = tokio::time::Instant::now();
     let asking = tokio::spawn(async move {
         let mut question = question("q");
         question["waitSeconds"] = 5.into();
         client.post(path::APPROVALS, &question).await
     });
-    world.pending(1).await;
+    harness.pending(1).await;
     let (status, answer) = asking.await.expect("an answer");
     assert_eq!((status, &answer["decision"]), (200, &json!("expired")));
     assert!(started.elapsed() < BODY_TIMEOUT / 2, "{:?}", started.elapsed());
@@ -344,8 +345,8 @@ async fn bodies_of_one_namespace_leave_room_for_another() {
 
 #[tokio::test]
 async fn heads_have_so_many_bytes() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
     let status = async |bytes: usize| {
         let request = http::Request::post(format!("http://gateway{}", path::REPORTS))
             .header("authorization", format!("Bearer {}", "x".repeat(bytes)))
@@ -357,14 +358,14 @@ async fn heads_have_so_many_bytes() {
     assert_eq!(status(MAX_TOKEN).await, 401);
     assert_eq!(status(MAX_HEAD as usize).await, 431);
     // The connection goes on.
-    assert_eq!(client.report(&world.reports().next(1)).await, Ok(1));
+    assert_eq!(client.report(&harness.reports().next(1)).await, Ok(1));
 }
 
 #[tokio::test]
 async fn a_connection_has_room_for_the_requests_of_a_run_and_some() {
     const { assert!(MAX_STREAMS > MAX_REQUESTS) };
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
     let asking: Vec<_> = (0..MAX_REQUESTS)
         .map(|number| {
             let client = client.clone();
@@ -372,10 +373,10 @@ async fn a_connection_has_room_for_the_requests_of_a_run_and_some() {
             tokio::spawn(async move { client.post(path::APPROVALS, &question).await })
         })
         .collect();
-    world.pending(MAX_REQUESTS as usize).await;
-    let (status, _) = client.post(path::REPORTS, &world.reports().next(0)).await;
+    harness.pending(MAX_REQUESTS as usize).await;
+    let (status, _) = client.post(path::REPORTS, &harness.reports().next(0)).await;
     assert_eq!(status, 429);
-    assert!(world.gateway.plans().end(UID));
+    assert!(harness.gateway.plans().end(UID));
     for asking in asking {
         assert_eq!(asking.await.expect("an answer").0, 401);
     }

@@ -2,48 +2,32 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
 
-use sympozium_testkit::{command, wait_until};
+use sympozium_harness::credential::KEY_FILE;
+use sympozium_testkit::command;
+use sympozium_testkit::daemon::Daemon;
 
 use super::*;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sympozium-gateway");
 
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Program {
-    fn start(directory: &Path) -> Self {
-        let at = |name: &str| directory.join(name);
-        let socket = at("gateway.sock");
-        let _ = fs::remove_file(&socket);
-        let log = fs::File::create(at("log")).expect("a log");
-        let child = command(PROGRAM)
-            .args(["serve", "--dns=127.0.0.1:9", "--plans"])
-            .arg(at("plans"))
-            .arg("--key-file")
-            .arg(at("keys"))
-            .arg("--records")
-            .arg(at("records"))
-            .arg(format!("--listen=unix:{}", socket.display()))
-            .stderr(Stdio::from(log))
-            .spawn()
-            .expect("it starts");
-        let program = Self(child);
-        let listening = || {
-            let log = fs::read_to_string(at("log")).expect("a log");
-            log.contains("the run API is served") && log.contains("listening")
-        };
-        assert!(wait_until(TIMEOUT, listening));
-        program
-    }
+fn start(directory: &Path) -> Daemon {
+    let at = |name: &str| directory.join(name);
+    let socket = at("gateway.sock");
+    let _ = fs::remove_file(&socket);
+    let mut program = command(PROGRAM);
+    program
+        .args(["serve", "--dns=127.0.0.1:9", "--plans"])
+        .arg(at("plans"))
+        .arg("--key-file")
+        .arg(at("keys"))
+        .arg("--records")
+        .arg(at("records"))
+        .arg(format!("--listen=unix:{}", socket.display()));
+    let daemon = Daemon::start(program, &at("log")).expect("it starts");
+    daemon.wait_for_log("the run API is served");
+    daemon.wait_for_log("listening");
+    daemon
 }
 
 #[tokio::test]
@@ -54,8 +38,7 @@ async fn reports_survive_restarts_and_there_is_no_approver() {
     let bytes = plan.to_bytes().expect("JSON");
     fs::create_dir(at("plans")).expect("a directory");
     fs::write(at("plans/run.json"), &bytes).expect("a plan");
-    // The key of `keys()`.
-    fs::write(at("keys"), format!("k1 {}\n", "09".repeat(32))).expect("keys");
+    fs::write(at("keys"), KEY_FILE).expect("keys");
     let mut reports = Reporting { chain: Chain::new(RunPlan::digest_of(&bytes)), number: 0 };
     let connect = async || {
         let stream = UnixStream::connect(at("gateway.sock")).await;
@@ -63,7 +46,7 @@ async fn reports_survive_restarts_and_there_is_no_approver() {
     };
     let first = reports.next(2);
     {
-        let _program = Program::start(directory.path());
+        let _program = start(directory.path());
         let client = connect().await;
         assert_eq!(client.report(&first).await, Ok(2));
         let (status, answer) = client.post(path::APPROVALS, &question("q")).await;
@@ -77,7 +60,7 @@ async fn reports_survive_restarts_and_there_is_no_approver() {
         assert_eq!(status, 501);
     }
     // It was killed.
-    let _program = Program::start(directory.path());
+    let _program = start(directory.path());
     let client = connect().await;
     assert_eq!(client.report(&first).await, Ok(2));
     assert_eq!(client.report(&reports.last()).await, Ok(3));

@@ -38,38 +38,38 @@ fn yes(name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_says_yes_once_about_this_action() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.unix_client(&world.socket()).await;
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.unix_client(&harness.socket()).await;
     let asked = ask(&client, &question("q"));
-    world.pending(1).await;
-    let pending = world.desk.pending();
+    harness.pending(1).await;
+    let pending = harness.desk.pending();
     assert_eq!(pending[0].request.shown, "shell: ls");
     assert_eq!(pending[0].run.uid(), UID);
-    assert_eq!(world.decide("q", "1", Vote::Approve), Err(VoteRefusal::OtherAction));
-    assert_eq!(world.decide("p", "0", Vote::Approve), Err(VoteRefusal::Unknown));
-    assert_eq!(world.decide("q", "0", Vote::ApproveForRun), Err(VoteRefusal::RunScope));
-    assert_eq!(world.decide("q", "0", Vote::Approve), Ok(VoteOutcome::Decided));
-    assert_eq!(world.decide("q", "0", Vote::Approve), Err(VoteRefusal::Unknown));
+    assert_eq!(harness.decide("q", "1", Vote::Approve), Err(VoteRefusal::OtherAction));
+    assert_eq!(harness.decide("p", "0", Vote::Approve), Err(VoteRefusal::Unknown));
+    assert_eq!(harness.decide("q", "0", Vote::ApproveForRun), Err(VoteRefusal::RunScope));
+    assert_eq!(harness.decide("q", "0", Vote::Approve), Ok(VoteOutcome::Decided));
+    assert_eq!(harness.decide("q", "0", Vote::Approve), Err(VoteRefusal::Unknown));
     assert_eq!(asked.await.expect("an answer"), (200, yes("q")));
     // The answer was lost: it is the same one, and the question is not repeated.
     let mut shorter = question("q");
     shorter["waitSeconds"] = 1.into();
     assert_eq!(client.post(path::APPROVALS, &shorter).await, (200, yes("q")));
-    assert_eq!(world.desk.pending().len(), 0);
+    assert_eq!(harness.desk.pending().len(), 0);
 }
 
 #[tokio::test]
 async fn no_is_no_and_a_yes_for_the_run_is_one_where_the_plan_permits() {
-    let world = RunApiHarness::new(|plan| plan.approval.run_scope = true);
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|plan| plan.approval.run_scope = true);
+    let client = harness.client().await;
     for (name, says, decision, for_the_run) in [
         ("a", Vote::Deny, "denied", false),
         ("b", Vote::ApproveForRun, "approved", true),
         ("c", Vote::Approve, "approved", false),
     ] {
         let asked = ask(&client, &question(name));
-        world.pending(1).await;
-        assert_eq!(world.decide(name, "0", says), Ok(VoteOutcome::Decided));
+        harness.pending(1).await;
+        assert_eq!(harness.decide(name, "0", says), Ok(VoteOutcome::Decided));
         let (status, answer) = asked.await.expect("an answer");
         assert_eq!(status, 200);
         assert_eq!(answer["decision"], decision);
@@ -79,16 +79,16 @@ async fn no_is_no_and_a_yes_for_the_run_is_one_where_the_plan_permits() {
 
 #[tokio::test]
 async fn a_question_outlives_its_connection_and_is_the_same_again() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
     let asked = ask(&client, &question("q"));
-    world.pending(1).await;
+    harness.pending(1).await;
     asked.abort();
     drop(client);
     assert!(asked.await.is_err());
-    assert_eq!(world.desk.pending().len(), 1);
+    assert_eq!(harness.desk.pending().len(), 1);
 
-    let client = world.client().await;
+    let client = harness.client().await;
     // Under that name it is that question, whatever else it says.
     for (key, other) in [("action", hash("1").into()), ("shown", "shell: rm".into()), ("pack", "tickets".into())] {
         let mut another = question("q");
@@ -98,32 +98,32 @@ async fn a_question_outlives_its_connection_and_is_the_same_again() {
     }
     let again = ask(&client, &question("q"));
     let twice = ask(&client, &question("q"));
-    assert_eq!(world.decide("q", "0", Vote::Approve), Ok(VoteOutcome::Decided));
+    assert_eq!(harness.decide("q", "0", Vote::Approve), Ok(VoteOutcome::Decided));
     assert_eq!(again.await.expect("an answer"), (200, yes("q")));
     assert_eq!(twice.await.expect("an answer"), (200, yes("q")));
-    let outcomes = world.outcomes();
+    let outcomes = harness.outcomes();
     let count = |word: &str| outcomes.iter().filter(|it| *it == word).count();
     assert_eq!((count("asked"), count("answered")), (1, 1));
 }
 
 #[tokio::test]
 async fn an_answer_without_a_listener_is_stored_for_a_returning_bridge() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
     let asked = ask(&client, &question("q"));
-    world.pending(1).await;
+    harness.pending(1).await;
     asked.abort();
     drop(client);
-    assert_eq!(world.decide("q", "0", Vote::Approve), Ok(VoteOutcome::Decided));
-    let client = world.client().await;
+    assert_eq!(harness.decide("q", "0", Vote::Approve), Ok(VoteOutcome::Decided));
+    let client = harness.client().await;
     let answer = client.post(path::APPROVALS, &question("q")).await;
     assert_eq!(answer, (200, yes("q")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_question_without_an_answer_is_denied() {
-    let world = RunApiHarness::new(|plan| plan.deadlines.approval_seconds = 100);
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|plan| plan.deadlines.approval_seconds = 100);
+    let client = harness.client().await;
     // The shorter of what is asked for and what the plan permits, from the first time on.
     for (name, wait, expected) in [("a", 30, 30), ("b", 9999, 100), ("c", 0, 0)] {
         let mut question = question(name);
@@ -135,8 +135,8 @@ async fn a_question_without_an_answer_is_denied() {
         });
         assert_eq!((status, answer), (200, expired));
         assert_eq!(started.elapsed().as_secs(), expected, "{name}");
-        assert_eq!(world.desk.pending().len(), 0);
-        assert_eq!(world.decide(name, "0", Vote::Approve), Err(VoteRefusal::Unknown));
+        assert_eq!(harness.desk.pending().len(), 0);
+        assert_eq!(harness.decide(name, "0", Vote::Approve), Err(VoteRefusal::Unknown));
     }
     let started = tokio::time::Instant::now();
     let asked = ask(&client, &question("again"));
@@ -149,15 +149,15 @@ async fn a_question_without_an_answer_is_denied() {
 
 #[tokio::test]
 async fn when_the_run_is_over_waiting_questions_end() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
     let asked = ask(&client, &question("q"));
-    world.pending(1).await;
-    assert!(world.gateway.plans().end(UID));
+    harness.pending(1).await;
+    assert!(harness.gateway.plans().end(UID));
     let (status, body) = asked.await.expect("an answer");
     assert_eq!((status, code(&body).as_str()), (401, "token"));
-    world.pending(0).await;
-    assert_eq!(world.decide("q", "0", Vote::Approve), Err(VoteRefusal::Unknown));
+    harness.pending(0).await;
+    assert_eq!(harness.decide("q", "0", Vote::Approve), Err(VoteRefusal::Unknown));
     // And its connection ends.
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     while !client.sender.is_closed() {
@@ -168,21 +168,21 @@ async fn when_the_run_is_over_waiting_questions_end() {
 
 #[tokio::test]
 async fn when_the_run_has_reported_its_end_no_question_is_asked() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
     let asked = ask(&client, &question("q"));
-    world.pending(1).await;
-    let last = world.reports().last();
+    harness.pending(1).await;
+    let last = harness.reports().last();
     assert_eq!(client.report(&last).await, Ok(1));
     let (status, answer) = asked.await.expect("an answer");
     assert_eq!((status, &answer["decision"]), (200, &json!("expired")));
-    world.pending(0).await;
+    harness.pending(0).await;
 }
 
 #[tokio::test]
 async fn a_person_is_asked_about_what_the_plan_asks_for_only() {
-    let world = RunApiHarness::new(|plan| plan.approval.approvers = Some(Vec::new()));
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|plan| plan.approval.approvers = Some(Vec::new()));
+    let client = harness.client().await;
     for (tool, pack) in [
         // Allowed, denied, of another pack, not there.
         ("read_file", Value::Null),
@@ -200,16 +200,16 @@ async fn a_person_is_asked_about_what_the_plan_asks_for_only() {
     // Without approvers no question is asked.
     let (status, answer) = client.post(path::APPROVALS, &question("q")).await;
     assert_eq!((status, &answer["decision"]), (200, &"denied".into()));
-    assert_eq!(world.desk.pending().len(), 0);
+    assert_eq!(harness.desk.pending().len(), 0);
 }
 
 #[tokio::test]
 async fn a_run_asks_so_many_questions_in_its_life() {
-    let world = RunApiHarness::new(|_| {});
-    let gateway = gateway(NoApprover, world.records(), NoScheduler);
-    gateway.plans().add(&world.plan).expect("a plan");
-    let world = RunApiHarness { gateway, ..world };
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let gateway = gateway(NoApprover, harness.records(), NoScheduler);
+    gateway.plans().add(&harness.plan).expect("a plan");
+    let harness = RunApiHarness { gateway, ..harness };
+    let client = harness.client().await;
     let reason = "no approver can be asked here, so the answer is no";
     for number in 0..MAX_QUESTIONS {
         let question = question(&number.to_string());
@@ -226,10 +226,10 @@ async fn a_run_asks_so_many_questions_in_its_life() {
 
 #[tokio::test]
 async fn the_number_of_waiting_questions_is_bounded() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
     let asked: Vec<_> = (0..MAX_OPEN_QUESTIONS).map(|number| ask(&client, &question(&number.to_string()))).collect();
-    world.pending(MAX_OPEN_QUESTIONS).await;
+    harness.pending(MAX_OPEN_QUESTIONS).await;
     // As many requests as may be under way.
     let (status, body) = client.post(path::MESSAGES, &json!({})).await;
     assert_eq!((status, code(&body).as_str()), (429, "busy"));
@@ -237,7 +237,7 @@ async fn the_number_of_waiting_questions_is_bounded() {
         asked.abort();
     }
     drop(client);
-    let client = world.client().await;
+    let client = harness.client().await;
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         let (status, body) = client.post(path::APPROVALS, &question("more")).await;
@@ -247,9 +247,9 @@ async fn the_number_of_waiting_questions_is_bounded() {
         }
         assert!(tokio::time::Instant::now() < deadline, "{body}");
     }
-    assert_eq!(world.decide("0", "0", Vote::Deny), Ok(VoteOutcome::Decided));
+    assert_eq!(harness.decide("0", "0", Vote::Deny), Ok(VoteOutcome::Decided));
     let _asked = ask(&client, &question("more"));
-    world.pending(MAX_OPEN_QUESTIONS).await;
+    harness.pending(MAX_OPEN_QUESTIONS).await;
 }
 
 /// Answers about something else, fails, or panics, by the name of the question.
@@ -277,11 +277,11 @@ fn approved(question: &Question) -> ApprovalAnswer {
 
 #[tokio::test]
 async fn a_decider_that_errs_approves_nothing() {
-    let world = RunApiHarness::new(|_| {});
-    let gateway = gateway(Wrong, world.records(), NoScheduler);
-    gateway.plans().add(&world.plan).expect("a plan");
-    let world = RunApiHarness { gateway, ..world };
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let gateway = gateway(Wrong, harness.records(), NoScheduler);
+    gateway.plans().add(&harness.plan).expect("a plan");
+    let harness = RunApiHarness { gateway, ..harness };
+    let client = harness.client().await;
     let (status, answer) = client.post(path::APPROVALS, &question("other")).await;
     assert_eq!((status, &answer["decision"]), (200, &"denied".into()));
     // The question was not asked, so it may be repeated.

@@ -19,9 +19,9 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_reports_to_its_end_over_a_socket() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.unix_client(&world.socket()).await;
-    let mut reports = world.reports();
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.unix_client(&harness.socket()).await;
+    let mut reports = harness.reports();
     let first = reports.next(2);
     assert_eq!(client.report(&first).await, Ok(2));
     // The answer was lost; then with another content, and with a gap.
@@ -42,19 +42,19 @@ async fn a_run_reports_to_its_end_over_a_socket() {
     let (status, body) = client.post(path::APPROVALS, &question("late")).await;
     assert_eq!((status, code(&body).as_str()), (403, "denied"));
 
-    let kept = world.records().read_report(UID).expect("readable").expect("kept");
+    let kept = harness.records().read_report(UID).expect("readable").expect("kept");
     assert_eq!((kept.phase, kept.ending), (BridgePhase::Ended, last.ending));
-    let receipts = world.records().path(UID).join("receipts.jsonl");
+    let receipts = harness.records().path(UID).join("receipts.jsonl");
     let receipts = fs::read_to_string(receipts).expect("a file");
-    let verified = verify(receipts.lines(), &world.plan_digest(), Some(&kept.head));
+    let verified = verify(receipts.lines(), &harness.plan_digest(), Some(&kept.head));
     assert_eq!(verified.expect("a whole chain").receipts.len(), 132);
 }
 
 #[tokio::test]
 async fn what_does_not_follow_is_not_kept() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
-    let mut reports = world.reports();
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
+    let mut reports = harness.reports();
     client.report(&reports.next(2)).await.expect("taken");
     let good = reports.next(3);
     let with = |change: fn(&mut Report)| {
@@ -77,22 +77,22 @@ async fn what_does_not_follow_is_not_kept() {
     assert_eq!(client.report(&too_many).await, Err("request".to_owned()));
     let silent = with(|it| it.phase = BridgePhase::Ended);
     assert_eq!(client.report(&silent).await, Err("request".to_owned()));
-    let kept = world.records().read_report(UID).expect("readable").expect("kept");
+    let kept = harness.records().read_report(UID).expect("readable").expect("kept");
     assert_eq!((kept.reports, kept.receipts), (1, 2));
     assert_eq!(client.report(&good).await, Ok(5));
 }
 
 #[tokio::test]
 async fn the_chain_goes_on_after_a_restart() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
-    let mut reports = world.reports();
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
+    let mut reports = harness.reports();
     let first = reports.next(2);
     client.report(&first).await.expect("taken");
     let (again, client) = {
-        let gateway = gateway(ApprovalQueue::new(), world.records(), NoScheduler);
-        gateway.plans().add(&world.plan).expect("a plan");
-        let again = RunApiHarness { gateway, ..world };
+        let gateway = gateway(ApprovalQueue::new(), harness.records(), NoScheduler);
+        gateway.plans().add(&harness.plan).expect("a plan");
+        let again = RunApiHarness { gateway, ..harness };
         let client = again.client().await;
         (again, client)
     };
@@ -117,9 +117,10 @@ impl ReportStore for Failing {
 
 impl Failing {
     fn answer(&self) -> Result<(), HandlerError> {
-        match self.0.load(Ordering::Relaxed) {
-            true => Err(HandlerError::Failed { message: "no room".to_owned(), cause: None }),
-            false => Ok(()),
+        if self.0.load(Ordering::Relaxed) {
+            Err(HandlerError::Failed { message: "no room".to_owned(), cause: None })
+        } else {
+            Ok(())
         }
     }
 }
@@ -127,12 +128,12 @@ impl Failing {
 #[tokio::test]
 async fn what_could_not_be_kept_comes_again() {
     let fails = Arc::new(AtomicBool::new(true));
-    let world = RunApiHarness::new(|_| {});
+    let harness = RunApiHarness::new(|_| {});
     let gateway = gateway(ApprovalQueue::new(), Failing(Arc::clone(&fails)), NoScheduler);
-    gateway.plans().add(&world.plan).expect("a plan");
-    let world = RunApiHarness { gateway, ..world };
-    let client = world.client().await;
-    let mut reports = world.reports();
+    gateway.plans().add(&harness.plan).expect("a plan");
+    let harness = RunApiHarness { gateway, ..harness };
+    let client = harness.client().await;
+    let mut reports = harness.reports();
     let first = reports.next(1);
     assert_eq!(client.report(&first).await, Err("failed".to_owned()));
     fails.store(false, Ordering::Relaxed);
@@ -143,7 +144,7 @@ async fn what_could_not_be_kept_comes_again() {
     fails.store(false, Ordering::Relaxed);
     assert_eq!(client.report(&second).await, Ok(2));
     // What was not kept was not told of.
-    let receipts = world.outcomes();
+    let receipts = harness.outcomes();
     assert_eq!(receipts.iter().filter(|it| *it == "receipt").count(), 2);
 }
 
@@ -175,8 +176,8 @@ async fn two_gateways_that_keep_reports_together_agree_on_what_is_kept() {
     let mut clients = Vec::new();
     for gateway in gateways {
         gateway.plans().add(&plan).expect("a plan");
-        let world = RunApiHarness { gateway, ..RunApiHarness::new(|_| {}) };
-        clients.push((world.client().await, world));
+        let harness = RunApiHarness { gateway, ..RunApiHarness::new(|_| {}) };
+        clients.push((harness.client().await, harness));
     }
     let mut reports = first.reports();
     for number in 0..4 {
@@ -215,19 +216,19 @@ impl ReportStore for Slow {
     }
 }
 
-fn slow_world() -> (RunApiHarness, Slow) {
+fn slow_harness() -> (RunApiHarness, Slow) {
     let slow = Slow { began: Arc::new(Semaphore::new(0)), lets: Arc::new(Semaphore::new(0)) };
-    let world = RunApiHarness::new(|_| {});
+    let harness = RunApiHarness::new(|_| {});
     let gateway = gateway(ApprovalQueue::new(), slow.clone(), NoScheduler);
-    gateway.plans().add(&world.plan).expect("a plan");
-    (RunApiHarness { gateway, ..world }, slow)
+    gateway.plans().add(&harness.plan).expect("a plan");
+    (RunApiHarness { gateway, ..harness }, slow)
 }
 
 #[tokio::test]
 async fn a_report_that_is_being_stored_is_stored_after_a_disconnection() {
-    let (world, slow) = slow_world();
-    let client = world.client().await;
-    let mut reports = world.reports();
+    let (harness, slow) = slow_harness();
+    let client = harness.client().await;
+    let mut reports = harness.reports();
     let first = reports.next(2);
     let sending = {
         let (client, first) = (client.clone(), first.clone());
@@ -239,7 +240,7 @@ async fn a_report_that_is_being_stored_is_stored_after_a_disconnection() {
     assert!(sending.await.is_err());
     slow.lets.add_permits(1);
     // Sent again, it is not kept again.
-    let client = world.client().await;
+    let client = harness.client().await;
     assert_eq!(client.report(&first).await, Ok(2));
     assert_eq!(slow.began.available_permits(), 0);
 
@@ -247,17 +248,17 @@ async fn a_report_that_is_being_stored_is_stored_after_a_disconnection() {
     let last = reports.last();
     let sending = tokio::spawn(async move { client.report(&last).await });
     slow.began.acquire().await.expect("open").forget();
-    assert!(world.gateway.plans().end(UID));
+    assert!(harness.gateway.plans().end(UID));
     slow.lets.add_permits(1);
     assert_eq!(sending.await.expect("an answer"), Ok(3));
-    assert_eq!(world.outcomes().last().map(String::as_str), Some("run-ended"));
+    assert_eq!(harness.outcomes().last().map(String::as_str), Some("run-ended"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_too_long_is_told_to_retry() {
-    let (world, slow) = slow_world();
-    let client = world.client().await;
-    let first = world.reports().next(1);
+    let (harness, slow) = slow_harness();
+    let client = harness.client().await;
+    let first = harness.reports().next(1);
     // More often than there is room for reports: the rest of the run is served meanwhile.
     for _ in 0..=MAX_BODIES_OF_RUN {
         assert_eq!(client.report(&first).await, Err("failed".to_owned()));
@@ -271,9 +272,9 @@ async fn a_request_that_waits_too_long_is_told_to_retry() {
 
 #[tokio::test]
 async fn a_body_has_so_many_bytes_and_no_more() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
-    let mut body = serde_json::to_vec(&world.reports().next(1)).expect("JSON");
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
+    let mut body = serde_json::to_vec(&harness.reports().next(1)).expect("JSON");
     body.resize(MAX_REQUEST, b' ');
     let (status, _) = client.send(path::REPORTS, body.clone()).await.expect("an answer");
     assert_eq!(status, 200);
@@ -284,7 +285,7 @@ async fn a_body_has_so_many_bytes_and_no_more() {
 
     // Not announced, it is read up to the bound.
     let (ours, theirs) = tokio::io::duplex(1 << 16);
-    let gateway = Arc::clone(&world.gateway);
+    let gateway = Arc::clone(&harness.gateway);
     tokio::spawn(async move { gateway.serve(theirs).await });
     let (mut sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(ours)).await.expect("a handshake");
     tokio::spawn(connection);
@@ -297,7 +298,7 @@ async fn a_body_has_so_many_bytes_and_no_more() {
     assert_eq!(answer.status(), 413);
     let refusal = answer.into_body().collect().await.expect("a body").to_bytes();
     assert_eq!(code(&serde_json::from_slice(&refusal).expect("JSON")), "size");
-    assert!(world.outcomes().contains(&"request-refused".to_owned()));
+    assert!(harness.outcomes().contains(&"request-refused".to_owned()));
 }
 
 /// A body that does not say how long it is.
@@ -315,7 +316,7 @@ impl Body for Pieces {
 /// A report is in memory until it is kept, so that long it takes its room of what all runs have.
 #[tokio::test(start_paused = true)]
 async fn reports_that_are_being_kept_have_so_many_bytes_together() {
-    let (world, slow) = slow_world();
+    let (harness, slow) = slow_harness();
     let at_once = MAX_BODY_BYTES / MAX_REQUEST;
     let mut sending = Vec::new();
     for number in 0..=at_once {
@@ -323,13 +324,13 @@ async fn reports_that_are_being_kept_have_so_many_bytes_together() {
         // Each of another namespace: one has only a part of it.
         let namespace = NamespaceName::new(format!("team-{number}"));
         let plan = plan(&uid, |it| it.run.namespace = namespace);
-        world.gateway.plans().add(&plan).expect("a plan");
+        harness.gateway.plans().add(&plan).expect("a plan");
         let mut reports =
             Reporting { chain: Chain::new(RunPlan::digest_of(&plan.to_bytes().expect("JSON"))), number: 0 };
         let mut body = serde_json::to_vec(&reports.next(1)).expect("JSON");
         body.resize(MAX_REQUEST, b' ');
         let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let gateway = Arc::clone(&world.gateway);
+        let gateway = Arc::clone(&harness.gateway);
         tokio::spawn(async move { gateway.serve(theirs).await });
         let client = Client::from_stream(ours, &token(&uid, RUN_CREDENTIAL)).await;
         sending.push(tokio::spawn(async move { client.send(path::REPORTS, body).await.map(|it| it.0) }));

@@ -88,8 +88,8 @@ fn tasks(names: &[&str], task: &str, strategy: &str) -> Value {
 #[tokio::test]
 async fn schedules_and_messages_reach_who_does_them() {
     let doing = RecordingScheduler::new();
-    let world = RunApiHarness::with_scheduler(|_| {}, doing.clone());
-    let client = world.client().await;
+    let harness = RunApiHarness::with_scheduler(|_| {}, doing.clone());
+    let client = harness.client().await;
     let schedule = json!({ "name": "nightly", "action": "create", "schedule": "0 3 * * *", "task": "look" });
     let told = client.post(path::SCHEDULES, &schedule).await;
     assert_eq!(told, (200, json!({ "text": "scheduled" })));
@@ -102,7 +102,7 @@ async fn schedules_and_messages_reach_who_does_them() {
 #[tokio::test]
 async fn actions_outside_the_plan_reach_no_scheduler() {
     let doing = RecordingScheduler::new();
-    let world = RunApiHarness::with_scheduler(
+    let harness = RunApiHarness::with_scheduler(
         |plan| {
             plan.tools.retain(|it| it.name != "schedule_task");
             for tool in &mut plan.tools {
@@ -114,7 +114,7 @@ async fn actions_outside_the_plan_reach_no_scheduler() {
         },
         doing.clone(),
     );
-    let client = world.client().await;
+    let client = harness.client().await;
     for (target, body) in [
         (path::SCHEDULES, json!({ "name": "a", "action": "create" })),
         (path::MESSAGES, json!({ "channel": "slack", "text": "hello" })),
@@ -128,8 +128,8 @@ async fn actions_outside_the_plan_reach_no_scheduler() {
 
 #[tokio::test]
 async fn a_missing_scheduler_is_reported() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
     for (target, body) in [
         (path::SCHEDULES, json!({ "name": "a", "action": "create" })),
         (path::MESSAGES, json!({ "channel": "slack", "text": "hello" })),
@@ -145,14 +145,14 @@ async fn a_missing_scheduler_is_reported() {
 #[tokio::test]
 async fn runs_below_are_counted_for_life_and_at_a_time() {
     let doing = RecordingScheduler::new();
-    let world = RunApiHarness::with_scheduler(
+    let harness = RunApiHarness::with_scheduler(
         |plan| {
             plan.subagents.children = 6;
             plan.subagents.concurrent = 3;
         },
         doing.clone(),
     );
-    let client = world.client().await;
+    let client = harness.client().await;
     let busy = |(status, body): (u16, Value)| (status, code(&body));
     let post = async |body: Value| busy(client.post(path::SUBRUNS, &body).await);
     let four = tasks(&["a", "b", "c", "d"], "do", "parallel");
@@ -194,7 +194,7 @@ async fn runs_below_are_counted_for_life_and_at_a_time() {
 #[tokio::test]
 async fn without_a_waiter_subruns_are_cancelled() {
     let doing = RecordingScheduler::new();
-    let world = RunApiHarness::with_scheduler(|_| {}, doing.clone());
+    let harness = RunApiHarness::with_scheduler(|_| {}, doing.clone());
     let seen = async |count: usize| {
         let deadline = tokio::time::Instant::now() + TIMEOUT;
         while doing.requests().len() < count {
@@ -202,7 +202,7 @@ async fn without_a_waiter_subruns_are_cancelled() {
             tokio::task::yield_now().await;
         }
     };
-    let client = world.client().await;
+    let client = harness.client().await;
     let asking = {
         let client = client.clone();
         tokio::spawn(async move {
@@ -218,7 +218,7 @@ async fn without_a_waiter_subruns_are_cancelled() {
         client.post(path::SUBRUNS, &tasks).await
     });
     seen(3).await;
-    assert!(world.gateway.plans().end(UID));
+    assert!(harness.gateway.plans().end(UID));
     let (status, body) = asking.await.expect("an answer");
     assert_eq!((status, code(&body).as_str()), (401, "token"));
     assert_eq!(doing.requests(), ["1 tasks", "dropped", "1 tasks", "dropped"]);

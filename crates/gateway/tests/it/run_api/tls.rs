@@ -14,7 +14,7 @@ const H2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
 
 /// A connection to the gateway that offers these.
-async fn connect(world: &RunApiHarness, offered: &[&[u8]]) -> TlsStream<DuplexStream> {
+async fn connect(harness: &RunApiHarness, offered: &[&[u8]]) -> TlsStream<DuplexStream> {
     let (certificate, key, ..) = certificate(&["gateway"]);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -23,7 +23,7 @@ async fn connect(world: &RunApiHarness, offered: &[&[u8]]) -> TlsStream<DuplexSt
         .with_no_client_auth()
         .with_single_cert(vec![certificate.clone()], key)
         .expect("a certificate");
-    server.alpn_protocols = world.gateway.alpn_protocols();
+    server.alpn_protocols = harness.gateway.alpn_protocols();
     let mut roots = RootCertStore::empty();
     roots.add(certificate).expect("a root");
     let mut client = ClientConfig::builder_with_provider(provider)
@@ -34,7 +34,7 @@ async fn connect(world: &RunApiHarness, offered: &[&[u8]]) -> TlsStream<DuplexSt
     client.alpn_protocols = offered.iter().map(|it| it.to_vec()).collect();
 
     let (ours, theirs) = tokio::io::duplex(1 << 16);
-    let gateway = Arc::clone(&world.gateway);
+    let gateway = Arc::clone(&harness.gateway);
     tokio::spawn(async move {
         let acceptor = TlsAcceptor::from(Arc::new(server));
         let stream = acceptor.accept(theirs).await.expect("TLS");
@@ -48,11 +48,11 @@ async fn connect(world: &RunApiHarness, offered: &[&[u8]]) -> TlsStream<DuplexSt
 
 #[tokio::test]
 async fn a_bridge_asks_for_http_2_and_gets_the_run_api() {
-    let world = RunApiHarness::new(|_| {});
-    let stream = connect(&world, &[H2]).await;
+    let harness = RunApiHarness::new(|_| {});
+    let stream = connect(&harness, &[H2]).await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(H2));
     let client = Client::from_stream(stream, &token(UID, RUN_CREDENTIAL)).await;
-    let mut reports = world.reports();
+    let mut reports = harness.reports();
     assert_eq!(client.report(&reports.next(3)).await, Ok(3));
     let (status, _) = client.post(path::MESSAGES, &json!({})).await;
     assert_eq!(status, 400);
@@ -62,14 +62,14 @@ async fn a_bridge_asks_for_http_2_and_gets_the_run_api() {
 
 #[tokio::test]
 async fn everybody_else_gets_the_proxy_and_is_held_to_it() {
-    let world = RunApiHarness::new(|_| {});
+    let harness = RunApiHarness::new(|_| {});
     for offered in [&[][..], &[HTTP_1], &[H2, HTTP_1]] {
         for (said, expected) in [
             // HTTP/2 where HTTP/1.1 was agreed on is no head.
             ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1.1 400 "),
             ("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n", "HTTP/1.1 407 "),
         ] {
-            let mut stream = connect(&world, offered).await;
+            let mut stream = connect(&harness, offered).await;
             let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
             assert_ne!(agreed.as_deref(), Some(H2));
             stream.write_all(said.as_bytes()).await.expect("it reads");
@@ -83,14 +83,14 @@ async fn everybody_else_gets_the_proxy_and_is_held_to_it() {
 
 #[tokio::test]
 async fn where_http_2_was_agreed_on_there_is_no_proxy() {
-    let world = RunApiHarness::new(|_| {});
-    let mut stream = connect(&world, &[H2]).await;
+    let harness = RunApiHarness::new(|_| {});
+    let mut stream = connect(&harness, &[H2]).await;
     let head = "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n";
     stream.write_all(head.as_bytes()).await.expect("it reads");
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"HTTP/1.1"), "{answer:?}");
-    assert_eq!(world.outcomes(), [""; 0]);
+    assert_eq!(harness.outcomes(), [""; 0]);
 }
 
 #[tokio::test]

@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use sympozium_gateway::run_api::MAX_CONNECTIONS_OF_RUN;
+use sympozium_harness::plan::{Public, credential};
 use sympozium_ipc::credential::KeyRing;
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
-use crate::harness::credential;
 
 #[tokio::test]
 async fn whatever_is_wrong_with_a_token_the_answer_is_one() {
-    let world = RunApiHarness::new(|_| {});
+    let harness = RunApiHarness::new(|_| {});
     let other = plan(OTHER, |_| {});
-    world.gateway.plans().add(&other).expect("a plan");
+    harness.gateway.plans().add(&other).expect("a plan");
     let over = "22222222-77f4-4c62-9f0e-0123456789ab";
-    world.gateway.plans().add(&plan(over, |_| {})).expect("a plan");
-    assert!(world.gateway.plans().end(over));
+    harness.gateway.plans().add(&plan(over, |_| {})).expect("a plan");
+    assert!(harness.gateway.plans().end(over));
     let half = "33333333-77f4-4c62-9f0e-0123456789ab";
-    let planned = [credential("c", false, &[])];
-    let added = world.gateway.plans().add_credentials(half, &planned);
+    let planned = [credential("c", Public::Closed, &[])];
+    let added = harness.gateway.plans().add_credentials(half, &planned);
     added.expect("credentials");
 
-    let client = world.client().await;
-    client.report(&world.reports().next(1)).await.expect("taken");
+    let client = harness.client().await;
+    client.report(&harness.reports().next(1)).await.expect("taken");
     let forged = token(UID, RUN_CREDENTIAL).replace(UID, OTHER);
     let wrong = [
         String::new(),
@@ -43,7 +43,7 @@ async fn whatever_is_wrong_with_a_token_the_answer_is_one() {
     let mut answers = Vec::new();
     for token in &wrong {
         let client = client.with_token(token);
-        let report = world.reports().next(0);
+        let report = harness.reports().next(0);
         answers.push(client.post(path::REPORTS, &report).await);
         // Nor is anything told of what there is.
         answers.push(client.post("/nothing", &report).await);
@@ -53,11 +53,11 @@ async fn whatever_is_wrong_with_a_token_the_answer_is_one() {
     assert_eq!(answers, [(401, json!({ "code": "token", "message": message }))]);
     // The log knows better, and holds no token.
     let reasons: Vec<String> =
-        world.events(1, None).iter().filter_map(|it| it["reason"].as_str().map(str::to_owned)).collect();
+        harness.events(1, None).iter().filter_map(|it| it["reason"].as_str().map(str::to_owned)).collect();
     for reason in ["credential-missing", "credential-forged", "run-over", "run-unknown"] {
         assert!(reasons.iter().any(|it| it == reason), "{reason}: {reasons:?}");
     }
-    let told = serde_json::to_string(&world.events(1, None)).expect("JSON");
+    let told = serde_json::to_string(&harness.events(1, None)).expect("JSON");
     let password = |token: &str| token.rsplit(':').next().unwrap_or_default().to_owned();
     for token in wrong.iter().chain([&client.token]).filter(|it| it.len() > 9) {
         assert!(!told.contains(&password(token)), "{told}");
@@ -66,8 +66,8 @@ async fn whatever_is_wrong_with_a_token_the_answer_is_one() {
 
 #[tokio::test]
 async fn two_tokens_are_none_and_other_schemes_neither() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
     let bearer = format!("Bearer {}", client.token);
     for values in [
         vec![],
@@ -87,8 +87,8 @@ async fn two_tokens_are_none_and_other_schemes_neither() {
 
 #[tokio::test]
 async fn the_body_of_an_unauthenticated_request_is_not_read() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await.with_token("nobody");
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await.with_token("nobody");
     // More than all windows together: it could be sent only if the server read it.
     let answer = client.send(path::REPORTS, vec![b' '; 8 << 20]).await;
     let (status, _) = answer.expect("an answer");
@@ -97,8 +97,8 @@ async fn the_body_of_an_unauthenticated_request_is_not_read() {
 
 #[tokio::test]
 async fn what_is_there_is_told_to_runs_only() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
     for target in ["/", "/v1/run/reports/", "/v1/run/reports?x", "/v2/run/reports"] {
         let (status, body) = client.post(target, &json!({})).await;
         let message = "there is no such request at the gateway\nhint: the bridge may be of another release";
@@ -115,26 +115,26 @@ async fn what_is_there_is_told_to_runs_only() {
 
 #[tokio::test]
 async fn keys_that_change_are_those_of_tokens_too() {
-    let world = RunApiHarness::new(|_| {});
-    let client = world.client().await;
-    let mut reports = world.reports();
+    let harness = RunApiHarness::new(|_| {});
+    let client = harness.client().await;
+    let mut reports = harness.reports();
     client.report(&reports.next(0)).await.expect("taken");
     let other = KeyRing::single("k2", [7; 32]).expect("a key");
-    world.gateway.set_keys(other);
+    harness.gateway.set_keys(other);
     assert_eq!(client.report(&reports.next(0)).await, Err("token".to_owned()));
 }
 
 #[tokio::test]
 async fn a_run_has_so_many_connections() {
-    let world = RunApiHarness::new(|_| {});
+    let harness = RunApiHarness::new(|_| {});
     let mut clients = Vec::new();
     for _ in 0..MAX_CONNECTIONS_OF_RUN {
-        let client = world.client().await;
+        let client = harness.client().await;
         let (status, _) = client.post(path::MESSAGES, &json!({})).await;
         assert_eq!(status, 400);
         clients.push(client);
     }
-    let one_more = world.client().await;
+    let one_more = harness.client().await;
     let (status, body) = one_more.post(path::MESSAGES, &json!({})).await;
     assert_eq!((status, code(&body).as_str()), (429, "busy"));
     clients.pop();
@@ -148,16 +148,16 @@ async fn a_run_has_so_many_connections() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_of_a_run_may_stay_idle_and_one_without_a_run_may_not() {
-    let world = RunApiHarness::new(|_| {});
-    let mut reports = world.reports();
-    let client = world.client().await;
+    let harness = RunApiHarness::new(|_| {});
+    let mut reports = harness.reports();
+    let client = harness.client().await;
     client.report(&reports.next(1)).await.expect("taken");
     tokio::time::advance(Duration::from_secs(100 * 3600)).await;
     client.report(&reports.next(1)).await.expect("taken");
 
     // One that speaks HTTP/2 and never says whose it is; one that says it wrongly.
-    let silent = world.client().await;
-    let nobody = world.client().await.with_token("nobody");
+    let silent = harness.client().await;
+    let nobody = harness.client().await.with_token("nobody");
     let (status, _) = nobody.post(path::REPORTS, &json!({})).await;
     assert_eq!(status, 401);
     for gone in [silent, nobody] {
@@ -173,14 +173,14 @@ async fn a_connection_of_a_run_may_stay_idle_and_one_without_a_run_may_not() {
 #[tokio::test]
 async fn connections_count_with_the_proxy_s_and_end_with_the_gateway() {
     let settings = Settings { connections: 1, ..Settings::default() };
-    let world = RunApiHarness::new(|_| {});
-    let gateway = gateway_with(settings, ApprovalQueue::new(), world.records(), NoScheduler);
-    gateway.plans().add(&world.plan).expect("a plan");
-    let world = RunApiHarness { gateway, ..world };
-    let client = world.client().await;
-    client.report(&world.reports().next(1)).await.expect("taken");
+    let harness = RunApiHarness::new(|_| {});
+    let gateway = gateway_with(settings, ApprovalQueue::new(), harness.records(), NoScheduler);
+    gateway.plans().add(&harness.plan).expect("a plan");
+    let harness = RunApiHarness { gateway, ..harness };
+    let client = harness.client().await;
+    client.report(&harness.reports().next(1)).await.expect("taken");
     let (mut ours, theirs) = tokio::io::duplex(1 << 16);
-    let gateway = Arc::clone(&world.gateway);
+    let gateway = Arc::clone(&harness.gateway);
     tokio::spawn(async move { gateway.serve(theirs).await });
     let mut answer = [0; 13];
     ours.read_exact(&mut answer).await.expect("an answer");
@@ -193,7 +193,7 @@ async fn connections_count_with_the_proxy_s_and_end_with_the_gateway() {
             client.send(path::APPROVALS, question).await
         })
     };
-    world.gateway.shut_down();
+    harness.gateway.shut_down();
     let answered = asking.await.expect("an end");
     assert!(answered.is_err(), "{answered:?}");
 }

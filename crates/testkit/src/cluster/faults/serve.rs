@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, watch};
 
-use super::state::{Deed, Fault, Moment, Refusal, Signal, State};
+use super::state::{Action, Fault, Moment, Refusal, Signal, State};
 use super::upstream::Upstream;
 use super::writes::is_watch;
 use super::{MOST_CONNECTIONS, MOST_REQUEST_BYTES};
@@ -116,16 +116,16 @@ impl Line {
         }
         let decision = self.state.decide(request.method().as_str(), request.uri().path());
         let answered = |status: StatusCode| self.state.answered(decision.place, status.as_u16());
-        match decision.deed {
-            Deed::Forward => {
+        match decision.action {
+            Action::Forward => {
                 let answer = self.forward(request).await?;
                 answered(answer.status());
                 // What was answered while everything is held waits too.
                 signal.wait_for(|it| !it.held).await?;
                 Ok(answer.map(|body| body.map_err(anyhow::Error::from).boxed()))
             }
-            Deed::Stop(Moment::Before) => std::future::pending().await,
-            Deed::Stop(Moment::After) => {
+            Action::Stop(Moment::Before) => std::future::pending().await,
+            Action::Stop(Moment::After) => {
                 let answer = self.forward(request).await?;
                 answered(answer.status());
                 // To its end: then the API server is done with it.
@@ -133,18 +133,18 @@ impl Line {
                 self.state.stopped_after();
                 std::future::pending().await
             }
-            Deed::Spoil(Fault::Refuse(how)) => refuse(how),
-            Deed::Spoil(Fault::LoseAnswer) => {
+            Action::Spoil(Fault::Refuse(how)) => refuse(how),
+            Action::Spoil(Fault::LoseAnswer) => {
                 let answer = self.forward(request).await?;
                 answered(answer.status());
                 let _ = answer.into_body().collect().await?;
                 refuse(Refusal::Timeout)
             }
-            Deed::Spoil(Fault::Hang(time)) => {
+            Action::Spoil(Fault::Hang(time)) => {
                 tokio::time::sleep(time).await;
                 bail!("hung up")
             }
-            Deed::Spoil(Fault::Cut) => bail!("cut"),
+            Action::Spoil(Fault::Cut) => bail!("cut"),
         }
     }
 

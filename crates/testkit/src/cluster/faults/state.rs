@@ -101,11 +101,11 @@ pub struct Signal {
 pub struct Decision {
     /// Where it is among the writes.
     pub place: Option<usize>,
-    pub deed: Deed,
+    pub action: Action,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub enum Action {
     Forward,
     Spoil(Fault),
     Stop(Moment),
@@ -241,8 +241,8 @@ impl State {
     pub fn decide(&self, method: &str, path: &str) -> Decision {
         let mut inner = self.inner.lock();
         if !is_write(method) {
-            let deed = inner.chance(Kind::Read).map_or(Deed::Forward, Deed::Spoil);
-            return Decision { place: None, deed };
+            let action = inner.chance(Kind::Read).map_or(Action::Forward, Action::Spoil);
+            return Decision { place: None, action };
         }
         let about = class(path);
         let counts = about == Class::Object && (inner.counts)(method, path);
@@ -261,21 +261,21 @@ impl State {
             inner.writes.len() - 1
         });
         let stop = inner.stop.filter(|(at, _)| number == Some(*at));
-        let deed = if let Some((_, moment)) = stop {
+        let action = if let Some((_, moment)) = stop {
             if moment == Moment::Before {
                 self.freeze(&mut inner);
             }
-            Deed::Stop(moment)
+            Action::Stop(moment)
         } else if let Some(fault) = number.and_then(|number| inner.faults.remove(&number)) {
             inner.spoilt += 1;
-            Deed::Spoil(fault)
+            Action::Spoil(fault)
         } else if about == Class::Lease {
             // Whoever leads is not what these tests are about, and losing the Lease ends a program.
-            Deed::Forward
+            Action::Forward
         } else {
-            inner.chance(Kind::Write).map_or(Deed::Forward, Deed::Spoil)
+            inner.chance(Kind::Write).map_or(Action::Forward, Action::Spoil)
         };
-        Decision { place, deed }
+        Decision { place, action }
     }
 
     /// The stop after a write: the answer is here and goes nowhere.
@@ -341,8 +341,8 @@ mod tests {
     const SECRETS: &str = "/api/v1/namespaces/a/secrets";
     const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/a/leases/b";
 
-    fn deeds(state: &State, requests: &[(&str, &str)]) -> Vec<Deed> {
-        requests.iter().map(|(method, path)| state.decide(method, path).deed).collect()
+    fn actions(state: &State, requests: &[(&str, &str)]) -> Vec<Action> {
+        requests.iter().map(|(method, path)| state.decide(method, path).action).collect()
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
         state.begin(Box::new(|_, path| path.contains("/namespaces/a/")));
         state.spoil(1, Fault::Cut);
         state.stop_at(2, Moment::Before);
-        let done = deeds(
+        let done = actions(
             &state,
             &[
                 ("GET", SECRETS),
@@ -361,8 +361,13 @@ mod tests {
                 ("DELETE", SECRETS),
             ],
         );
-        let expected =
-            [Deed::Forward, Deed::Forward, Deed::Forward, Deed::Spoil(Fault::Cut), Deed::Stop(Moment::Before)];
+        let expected = [
+            Action::Forward,
+            Action::Forward,
+            Action::Forward,
+            Action::Spoil(Fault::Cut),
+            Action::Stop(Moment::Before),
+        ];
         assert_eq!(done, expected);
         assert!(state.has_stopped());
         let numbers: Vec<_> = state.writes().iter().map(|write| write.number).collect();
@@ -374,7 +379,7 @@ mod tests {
         let state = State::new();
         let signal = state.subscribe();
         state.stop_at(1, Moment::After);
-        assert_eq!(deeds(&state, &[("POST", SECRETS)]), [Deed::Stop(Moment::After)]);
+        assert_eq!(actions(&state, &[("POST", SECRETS)]), [Action::Stop(Moment::After)]);
         let before = signal.borrow().epoch;
         state.stopped_after();
         assert!(signal.borrow().held);
@@ -395,7 +400,7 @@ mod tests {
         let draw = |seed| {
             let state = State::new();
             state.sprinkle(Some(sprinkle(seed)));
-            let all = deeds(&state, &[("POST", SECRETS); 200]);
+            let all = actions(&state, &[("POST", SECRETS); 200]);
             (state.spoilt(), all)
         };
         let (spoilt, all) = draw(1);
@@ -407,6 +412,6 @@ mod tests {
         let always = Sprinkle { writes_percent: 100, ..sprinkle(1) };
         state.sprinkle(Some(always));
         let requests = [("PUT", LEASE), ("GET", SECRETS)];
-        assert_eq!(deeds(&state, &requests), [Deed::Forward, Deed::Forward]);
+        assert_eq!(actions(&state, &requests), [Action::Forward, Action::Forward]);
     }
 }

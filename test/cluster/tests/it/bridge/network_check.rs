@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use sympozium_plan::render::GatewayAddress;
 use sympozium_testkit::cluster::{Tier, eventually};
 
-use super::world::{Given, Who, World};
+use super::harness::{Given, Harness, Who};
 use crate::pods::{self, PATIENCE};
-use crate::render::world::unmanaged;
+use crate::render::manifests::unmanaged;
 
 /// A run without a skill. FLOOR is where its policy says what it needs.
 const RUN: &str = r#"
@@ -43,15 +43,15 @@ enum Need {
     Reported,
 }
 
-fn world(tier: Tier, need: Need) -> Result<Option<World>> {
+fn start(tier: Tier, need: Need) -> Result<Option<Harness>> {
     let floor = match need {
         Need::Required => "[network]",
         Need::Reported => "[]",
     };
-    World::new(&Given { tier, agent: Who::Played, manifests: &RUN.replace("FLOOR", floor), connect_seconds: 60 })
+    Harness::new(&Given { tier, agent: Who::Played, manifests: &RUN.replace("FLOOR", floor), connect_seconds: 60 })
 }
 
-impl World {
+impl Harness {
     /// Starts the rendered pod with the first of its init containers as it is, and nothing behind it.
     fn check(&self, more: &[&str]) -> Result<()> {
         let mut pod = self.pod()?;
@@ -103,12 +103,12 @@ impl World {
 }
 
 fn is_found_enforced(tier: Tier) -> Result<()> {
-    let Some(world) = world(tier, Need::Required)? else {
+    let Some(harness) = start(tier, Need::Required)? else {
         return Ok(());
     };
-    world.hold_in()?;
-    world.check(&[LONG])?;
-    let (code, message, log) = world.checked("Succeeded")?;
+    harness.hold_in()?;
+    harness.check(&[LONG])?;
+    let (code, message, log) = harness.checked("Succeeded")?;
     assert_eq!((code, message), (json!(0), json!("enforced\n")), "{log}");
     Ok(())
 }
@@ -134,13 +134,13 @@ fn evidence(message: &Value) -> Result<&'static str> {
 
 #[test]
 fn a_run_that_needs_its_network_held_in_does_not_start_without_a_policy() -> Result<()> {
-    let Some(world) = world(Tier::Node, Need::Required)? else {
+    let Some(harness) = start(Tier::Node, Need::Required)? else {
         return Ok(());
     };
     // As long as a loaded machine may need for one attempt to be answered: the verdict is that of the last one.
-    world.check(&["--timeout=60"])?;
-    let (code, message, log) = world.checked("Failed")?;
-    let said = format!("the run's NetworkPolicy is not enforced: {} ({})", evidence(&message)?, world.canary()?);
+    harness.check(&["--timeout=60"])?;
+    let (code, message, log) = harness.checked("Failed")?;
+    let said = format!("the run's NetworkPolicy is not enforced: {} ({})", evidence(&message)?, harness.canary()?);
     assert_eq!((code, message), (json!(1), json!(format!("unenforced: {said}\n"))), "{log}");
     let ending = format!(
         "error: {said}\nhint: use a network plugin that enforces NetworkPolicies, or a policy whose isolation floor does not need the network\n"
@@ -151,30 +151,30 @@ fn a_run_that_needs_its_network_held_in_does_not_start_without_a_policy() -> Res
 
 #[test]
 fn a_run_that_does_not_need_it_starts_and_says_so() -> Result<()> {
-    let Some(world) = world(Tier::Node, Need::Reported)? else {
+    let Some(harness) = start(Tier::Node, Need::Reported)? else {
         return Ok(());
     };
-    world.check(&[])?;
-    let (code, message, log) = world.checked("Succeeded")?;
+    harness.check(&[])?;
+    let (code, message, log) = harness.checked("Succeeded")?;
     let said =
-        format!("unenforced: nothing holds this run's network in: {} ({})\n", evidence(&message)?, world.canary()?);
+        format!("unenforced: nothing holds this run's network in: {} ({})\n", evidence(&message)?, harness.canary()?);
     assert_eq!((code, message), (json!(0), json!(said)), "{log}");
     Ok(())
 }
 
 #[test]
 fn a_policy_that_comes_late_is_waited_for() -> Result<()> {
-    let Some(world) = world(Tier::Node, Need::Required)? else {
+    let Some(harness) = start(Tier::Node, Need::Required)? else {
         return Ok(());
     };
-    world.check(&[LONG])?;
+    harness.check(&[LONG])?;
     // It has found the network open, and waits.
     eventually("the check to wait for a policy", PATIENCE, || {
         let waits = "waiting for the run's NetworkPolicy to be enforced";
-        Ok(world.log(CHECKED, CHECK)?.contains(waits).then_some(()))
+        Ok(harness.log(CHECKED, CHECK)?.contains(waits).then_some(()))
     })?;
-    world.hold_in()?;
-    let (code, message, log) = world.checked("Succeeded")?;
+    harness.hold_in()?;
+    let (code, message, log) = harness.checked("Succeeded")?;
     assert_eq!((code, message), (json!(0), json!("enforced\n")), "{log}");
     Ok(())
 }

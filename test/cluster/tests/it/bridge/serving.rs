@@ -10,9 +10,9 @@ use sympozium_plan::render::{CreationStep, SecretPurpose, key};
 use sympozium_testkit::cluster::{Tier, eventually};
 
 use super::agent::Agent;
-use super::world::{Given, Who, World};
+use super::harness::{Given, Harness, Who};
 use crate::pods::{self, PATIENCE};
-use crate::render::world::{send, unmanaged};
+use crate::render::manifests::{send, unmanaged};
 
 /// A skill with our executor, and one that only waits for the end of the run.
 const RUN: &str = r#"
@@ -51,7 +51,7 @@ spec:
 /// What the plan's restrictions are called where there is no Landlock.
 const WITHOUT_LANDLOCK: &str = "landlock 0, missing {Paths, TcpPorts, Scopes}";
 
-impl World {
+impl Harness {
     /// Starts the run, with this in the agent's container.
     fn start(&self, agent: &str) -> Result<String> {
         self.realise(|agents| agents["command"] = json!(["/bin/sh", "-c", agent]))
@@ -77,7 +77,7 @@ impl World {
         let mut job = unmanaged(jobs.next().context("no workload")?.to_value()?);
         ensure!(job["kind"] == "Job", "{job}");
         let template = &mut job["spec"]["template"];
-        self.place(template);
+        self.set_runtime_class(template);
         let spec = &mut template["spec"];
         ensure!(spec["containers"][0]["name"] == "agent", "{spec}");
         change(&mut spec["containers"][0]);
@@ -168,21 +168,21 @@ fn own_token(spec: &mut Value) -> Result<()> {
 /// Nobody comes to the door. The bridge starts, reports, tells the skills and ends, and so does the pod.
 fn no_agent_connects(tier: Tier, manifests: &str) -> Result<Option<(String, String)>> {
     let given = Given { tier, agent: Who::Played, manifests, connect_seconds: 3 };
-    let Some(world) = World::new(&given)? else {
+    let Some(harness) = Harness::new(&given)? else {
         return Ok(None);
     };
-    let pod = world.start(&format!("ls -d {}", paths::DOOR))?;
-    let log = world.ended_well(&pod)?;
-    let watchers = world.plan.parts.iter().map(|it| it.name.0.as_str());
+    let pod = harness.start(&format!("ls -d {}", paths::DOOR))?;
+    let log = harness.ended_well(&pod)?;
+    let watchers = harness.plan.parts.iter().map(|it| it.name.0.as_str());
     for watcher in watchers.filter(|it| *it == "skill-watcher") {
-        assert_eq!(world.first_log(&pod, watcher)?, "it is done\n");
+        assert_eq!(harness.first_log(&pod, watcher)?, "it is done\n");
     }
-    let (ending, events) = world.reported()?;
+    let (ending, events) = harness.reported()?;
     assert_eq!(ending, AgentEnd::NeverCame);
     let [Event::Started { run, by }, ended] = &events[..] else {
         anyhow::bail!("{events:?}");
     };
-    assert_eq!(run, world.plan.run.uid.as_str());
+    assert_eq!(run, harness.plan.run.uid.as_str());
     let outcome = Outcome::Failed { why: "the agent never came".to_owned() };
     let expected = Event::Ended { outcome, result: None };
     assert_eq!(*ended, expected);
@@ -229,12 +229,12 @@ const UNTIL_TOLD: &str = "until [ -e /tmp/over ]; do sleep 0.1; done; \
 /// An agent has a skill run a command, and says what came of it. `profile` is what the skill's executor reports.
 fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
     let given = Given { tier, agent: Who::Played, manifests: RUN, connect_seconds: 300 };
-    let Some(world) = World::new(&given)? else {
+    let Some(harness) = Harness::new(&given)? else {
         return Ok(());
     };
-    let pod = world.start(UNTIL_TOLD)?;
-    (world.namespace).wait_for_pod(&pod, "Running", PATIENCE)?;
-    let kubectl = world.namespace.kubectl();
+    let pod = harness.start(UNTIL_TOLD)?;
+    (harness.namespace).wait_for_pod(&pod, "Running", PATIENCE)?;
+    let kubectl = harness.namespace.kubectl();
     let agent = Agent::connect(kubectl, &pod)?;
     let answer = agent.execute("shell", LINE)?;
     let expected = ToolAnswer::Command {
@@ -255,8 +255,8 @@ fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
     inside("agent", "touch /tmp/over")?;
     agent.finish("It is kept.")?;
 
-    world.ended_well(&pod)?;
-    let (ending, events) = world.reported()?;
+    harness.ended_well(&pod)?;
+    let (ending, events) = harness.reported()?;
     let text = "It is kept.".to_owned();
     assert_eq!(ending, AgentEnd::Answered { text });
     let [Event::Started { .. }, called, acted, ended] = &events[..] else {

@@ -9,7 +9,7 @@ use sympozium_ipc::receipt::Event;
 use sympozium_ipc::run_api::AgentEnd;
 use sympozium_testkit::cluster::{Tier, eventually};
 
-use super::world::{Given, Who, World};
+use super::harness::{Given, Harness, Who};
 use crate::pods::{MOST_RESTARTS, PATIENCE};
 
 const RUN: &str = r#"
@@ -74,18 +74,18 @@ turns:
 
 fn works_and_answers(tier: Tier) -> Result<()> {
     let given = Given { tier, agent: Who::Real, manifests: RUN, connect_seconds: 300 };
-    let Some(world) = World::new(&given)? else {
+    let Some(harness) = Harness::new(&given)? else {
         return Ok(());
     };
-    world.namespace.create(&json!({
+    harness.namespace.create(&json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "turns" }, "data": { "turns.yaml": TURNS },
     }))?;
     // As it is rendered: the image's own entrypoint.
-    let pod = world.realise(|_| ())?;
-    let ended = world.ended_well(&pod);
-    ended.with_context(|| format!("the agent said: {:?}", world.log(&pod, "agent")))?;
+    let pod = harness.realise(|_| ())?;
+    let ended = harness.ended_well(&pod);
+    ended.with_context(|| format!("the agent said: {:?}", harness.log(&pod, "agent")))?;
 
-    let (ending, events) = world.reported()?;
+    let (ending, events) = harness.reported()?;
     let text = "It is kept.".to_owned();
     assert_eq!(ending, AgentEnd::Answered { text });
     let called: Vec<String> = events.iter().filter_map(called).collect();
@@ -101,8 +101,8 @@ fn works_and_answers(tier: Tier) -> Result<()> {
     let acted = events.iter().filter(|it| matches!(it, Event::Acted { .. }));
     assert_eq!(acted.count(), expected.len(), "{events:?}");
 
-    let kubectl = world.namespace.kubectl();
-    let selector = format!("--selector=sympozium.ai/run-uid={}", world.plan.run.uid);
+    let kubectl = harness.namespace.kubectl();
+    let selector = format!("--selector=sympozium.ai/run-uid={}", harness.plan.run.uid);
     eventually("the Job to be complete", PATIENCE, || {
         let jobs = kubectl.json(&["get", "jobs", &selector])?;
         Ok((jobs["items"][0]["status"]["succeeded"] == 1).then_some(()))

@@ -11,12 +11,10 @@ use sympozium_plan::plan::{Images, PlanSettings};
 use sympozium_plan::render::{
     CreationStep, GatewayAddress, PendingSecret, RenderSettings, Rendered, SandboxVersion, SecretPurpose, key,
 };
-use sympozium_testkit::cluster::{Cluster, Image, Kubectl, Namespace, Security, Tier, eventually};
+use sympozium_testkit::cluster::{Cluster, Exclusivity, Image, Kubectl, Namespace, Security, Tier, eventually};
 
-use super::world::{create_runs, documents, move_to, realise, send, unmanaged};
-use crate::kinds;
+use super::manifests::{create_runs, documents, move_to, realise, send, unmanaged};
 use crate::pods::{self, PATIENCE};
-use crate::together::{Together, together};
 
 pub const PORT: u16 = 8443;
 pub const CANARY: u16 = 8444;
@@ -39,7 +37,7 @@ pub struct Scene {
     pub gateway: IpAddr,
     pub api_server: (IpAddr, u16),
     /// Its network is held in by enforced policies.
-    _together: Together,
+    _exclusivity: Exclusivity,
 }
 
 /// What a run is started with.
@@ -62,16 +60,16 @@ pub fn start(start: &Start<'_>) -> Result<Option<Scene>> {
     if let Some(executor) = &start.executor {
         cluster.import(executor)?;
     }
-    let together = together();
-    kinds::install(&cluster.kubectl())?;
+    let exclusivity = Exclusivity::shared();
+    cluster.kubectl().install_kinds()?;
     let namespace = cluster.namespace("run", Security::Restricted)?;
     let system = cluster.namespace("gateway", Security::Restricted)?;
     let gateway = start_gateway(&system, &image)?;
     let api_server = api_server(&cluster.kubectl())?;
 
-    let mut worlds = [documents(&start.manifests.replace("IMAGE", &image))?];
-    move_to(&mut worlds[0], namespace.name());
-    create_runs(namespace.kubectl(), &mut worlds)?;
+    let mut manifests = [documents(&start.manifests.replace("IMAGE", &image))?];
+    move_to(&mut manifests[0], namespace.name());
+    create_runs(namespace.kubectl(), &mut manifests)?;
     let ours = ImageRef::new(image.clone());
     let executor = start.executor.as_ref().map(|it| ImageRef::new(it.name()));
     let plan_settings = PlanSettings {
@@ -92,7 +90,7 @@ pub fn start(start: &Start<'_>) -> Result<Option<Scene>> {
         sandbox_version: Some(SandboxVersion::V1Alpha1),
         ..RenderSettings::default()
     };
-    let (plan, rendered) = realise(&worlds[0], &plan_settings, &settings)?.context("not admitted")?;
+    let (plan, rendered) = realise(&manifests[0], &plan_settings, &settings)?.context("not admitted")?;
     for (name, key) in [("provider-key", "OPENAI_API_KEY"), ("cluster-secret", "password")] {
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": { key: "value" } });
         namespace.create(&secret)?;
@@ -105,7 +103,7 @@ pub fn start(start: &Start<'_>) -> Result<Option<Scene>> {
         Ok(name.map(str::to_owned))
     })?;
     namespace.wait_for_pod(&pod, "Running", PATIENCE)?;
-    Ok(Some(Scene { namespace, _system: system, plan, rendered, pod, gateway, api_server, _together: together }))
+    Ok(Some(Scene { namespace, _system: system, plan, rendered, pod, gateway, api_server, _exclusivity: exclusivity }))
 }
 
 /// A pod that answers where the gateway would, and where it must not be asked.

@@ -88,7 +88,7 @@ impl Rule {
     }
 
     /// Verb and resource, for people and for exceptions.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         let slash = |group: &String| match group.as_str() {
             "" => String::new(),
             group => format!("{group}/"),
@@ -147,11 +147,11 @@ fn a_rule_covers_what_it_names_and_nothing_else() {
     assert!(!narrow.covers(&call));
     let named = Rule { names: vec!["x".to_owned()], ..rule.clone() };
     assert!(!named.covers(&call));
-    assert!(named.covers(&with(&|it| {
-        it.name = String::new();
-        it.path = "/apis?fieldSelector=metadata.name%3Dx&watch=true".to_owned();
+    assert!(named.covers(&with(&|call| {
+        call.name = String::new();
+        call.path = "/apis?fieldSelector=metadata.name%3Dx&watch=true".to_owned();
     })));
-    let rights: Vec<_> = rule.split().iter().map(Rule::told).collect();
+    let rights: Vec<_> = rule.split().iter().map(Rule::describe).collect();
     assert_eq!(
         rights,
         [

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
+use sympozium_testkit::cluster::Exclusivity;
 
-use super::world::{Company, IMAGE, SystemPack, World, commands, condition, scripted};
+use super::harness::{Harness, IMAGE, SystemPack, commands, condition, scripted};
 
 /// A directory of the node, removed when it is dropped.
 struct NodeDirectory {
@@ -17,11 +18,11 @@ struct NodeDirectory {
 
 impl NodeDirectory {
     /// With `in/word` to be read, and `out` to be written to.
-    fn new(world: &World) -> Result<Option<Self>> {
-        let Some(folder) = world.cluster.node_folder() else {
+    fn new(harness: &Harness) -> Result<Option<Self>> {
+        let Some(folder) = harness.cluster.node_folder() else {
             return Ok(None);
         };
-        let name = world.namespace.name();
+        let name = harness.namespace.name();
         let directory = Self { here: folder.join(name), there: format!("/var/lib/{name}") };
         for part in ["in", "out"] {
             let path = directory.here.join(part);
@@ -47,7 +48,13 @@ impl Drop for NodeDirectory {
 
 /// A run of a pack of the system namespace that asks for root, two directories of the node and this besides, with an agent of this
 /// policy. The pack is there as long as what is given back.
-fn create(world: &World, directory: &NodeDirectory, run: &str, policy: &str, more: Option<&str>) -> Result<SystemPack> {
+fn create(
+    harness: &Harness,
+    directory: &NodeDirectory,
+    run: &str,
+    policy: &str,
+    more: Option<&str>,
+) -> Result<SystemPack> {
     let there = &directory.there;
     let turns =
         commands(&["cp /host/in/word /host/out/word", "id -u > /host/out/user", "echo changed > /host/in/word"]);
@@ -61,17 +68,17 @@ fn create(world: &World, directory: &NodeDirectory, run: &str, policy: &str, mor
     if let Some(more) = more {
         access[more] = json!(true);
     }
-    let pack = world.create_system_pack(&json!({
+    let pack = harness.create_system_pack(&json!({
         "skills": [{"name": "look", "description": "Looks at the node.", "content": "Look."}],
         "sidecar": {"image": IMAGE, "executor": "injected", "hostAccess": access},
     }))?;
     let agent = format!("  skills: [{{skillPackRef: {}}}]\n{policy}", pack.name);
-    world.create(&scripted(run, &turns, &agent, ""))?;
+    harness.create(&scripted(run, &turns, &agent, ""))?;
     Ok(pack)
 }
 
 /// The policy that gives it, and what else there is, to this pack of the system namespace.
-fn create_policy(world: &World, directory: &NodeDirectory, pack: &str) -> Result<()> {
+fn create_policy(harness: &Harness, directory: &NodeDirectory, pack: &str) -> Result<()> {
     let there = &directory.there;
     let spec = json!({
         "sandboxPolicy": {"allowHostMounts": true},
@@ -83,7 +90,7 @@ fn create_policy(world: &World, directory: &NodeDirectory, pack: &str) -> Result
             ],
         },
     });
-    world.create(&format!(
+    harness.create(&format!(
         "apiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {{name: open}}\nspec: {spec}\n"
     ))?;
     Ok(())
@@ -91,66 +98,66 @@ fn create_policy(world: &World, directory: &NodeDirectory, pack: &str) -> Result
 
 #[test]
 fn what_a_policy_gives_of_the_node_is_there_inside_and_no_more() -> Result<()> {
-    let Some(world) = World::privileged("host", Company::Others)? else {
+    let Some(harness) = Harness::privileged("host", Exclusivity::shared())? else {
         return Ok(());
     };
-    let Some(directory) = NodeDirectory::new(&world)? else {
+    let Some(directory) = NodeDirectory::new(&harness)? else {
         return Ok(());
     };
-    create_policy(&world, &directory, world.namespace.name())?;
-    let _pack = create(&world, &directory, "given", "  policyRef: open", None)?;
-    let run = world.ended("given")?;
+    create_policy(&harness, &directory, harness.namespace.name())?;
+    let _pack = create(&harness, &directory, "given", "  policyRef: open", None)?;
+    let run = harness.ended("given")?;
     assert_eq!((&run["status"]["phase"], &run["status"]["result"]), (&json!("Succeeded"), &json!("Done.")), "{run}");
     assert_eq!(directory.written("word")?, "of the node\n");
     assert_eq!(directory.written("user")?, "0\n");
     // What is given to be read stays as it is.
     let word = fs::read_to_string(directory.here.join("in/word"))?;
     assert_eq!(word, "of the node\n");
-    assert_eq!(world.left_of(&run)?, Vec::<String>::new());
+    assert_eq!(harness.left_of(&run)?, Vec::<String>::new());
     Ok(())
 }
 
 /// Processes and network of the node are not those of a user namespace, and this installation has one for every pod.
 #[test]
 fn what_a_user_namespace_keeps_apart_is_refused_whatever_the_policy_gives() -> Result<()> {
-    let Some(world) = World::privileged("apart", Company::Others)? else {
+    let Some(harness) = Harness::privileged("apart", Exclusivity::shared())? else {
         return Ok(());
     };
-    let Some(directory) = NodeDirectory::new(&world)? else {
+    let Some(directory) = NodeDirectory::new(&harness)? else {
         return Ok(());
     };
-    create_policy(&world, &directory, world.namespace.name())?;
+    create_policy(&harness, &directory, harness.namespace.name())?;
     for (run, power) in [("processes", "hostPID"), ("network", "hostNetwork")] {
-        let _pack = create(&world, &directory, run, "  policyRef: open", Some(power))?;
-        let refused = world.ended(run)?;
+        let _pack = create(&harness, &directory, run, "  policyRef: open", Some(power))?;
+        let refused = harness.ended(run)?;
         let error = refused["status"]["error"].as_str().unwrap_or_default();
         assert_eq!(refused["status"]["phase"], "Failed", "{refused}");
         assert!(error.contains("has the node's network or processes"), "{power}: {error}");
         assert_eq!(refused["status"]["podName"], Value::Null);
-        assert_eq!(world.left_of(&refused)?, Vec::<String>::new());
+        assert_eq!(harness.left_of(&refused)?, Vec::<String>::new());
     }
     Ok(())
 }
 
 #[test]
 fn without_a_policy_that_allows_it_no_part_has_anything_of_the_node() -> Result<()> {
-    let Some(world) = World::privileged("nohost", Company::Others)? else {
+    let Some(harness) = Harness::privileged("nohost", Exclusivity::shared())? else {
         return Ok(());
     };
-    let Some(directory) = NodeDirectory::new(&world)? else {
+    let Some(directory) = NodeDirectory::new(&harness)? else {
         return Ok(());
     };
     // One that gives it to another pack.
-    create_policy(&world, &directory, "other")?;
+    create_policy(&harness, &directory, "other")?;
     for (run, policy) in [("unnamed", ""), ("another", "  policyRef: open")] {
-        let _pack = create(&world, &directory, run, policy, None)?;
-        let denied = world.ended(run)?;
+        let _pack = create(&harness, &directory, run, policy, None)?;
+        let denied = harness.ended(run)?;
         let error = denied["status"]["error"].as_str().unwrap_or_default();
         assert_eq!(denied["status"]["phase"], "Failed", "{denied}");
         assert_eq!(condition(&denied, "Admitted"), "False", "{denied}");
         assert!(error.contains("denied[host-access]"), "{error}");
         assert_eq!(denied["status"]["podName"], Value::Null);
-        assert_eq!(world.left_of(&denied)?, Vec::<String>::new());
+        assert_eq!(harness.left_of(&denied)?, Vec::<String>::new());
     }
     assert_eq!(fs::read_dir(directory.here.join("out"))?.count(), 0);
     Ok(())

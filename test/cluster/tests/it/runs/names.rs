@@ -2,11 +2,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::{Kubectl, Security, eventually};
+use sympozium_testkit::cluster::{Exclusivity, Kubectl, Security, eventually};
 use sympozium_testkit::model_server::{Answer, Settings};
 
+use super::harness::{Harness, STRICT, hold, running_containers, scripted, shell_pack};
 use super::rights::let_go;
-use super::world::{Company, STRICT, World, hold, running_containers, scripted, shell_pack};
 use crate::pods::{self, PATIENCE};
 
 /// What every cluster knows.
@@ -41,20 +41,20 @@ fn connects(kubectl: &Kubectl, pod: &str, container: &str, server: &str) -> Resu
 /// one by its address either.
 #[test]
 fn a_run_looks_up_no_names_where_other_pods_do() -> Result<()> {
-    let Some(world) = World::new("names", Company::Others)? else {
+    let Some(harness) = Harness::new("names", Exclusivity::shared())? else {
         return Ok(());
     };
-    let Some(image) = pods::image(world.cluster)? else {
+    let Some(image) = pods::image(harness.cluster)? else {
         return Ok(());
     };
-    let system = world.cluster.kubectl().in_namespace("kube-system");
+    let system = harness.cluster.kubectl().in_namespace("kube-system");
     let service = system.json(&["get", "service", "kube-dns"])?;
     let server = service["spec"]["clusterIP"].as_str();
     let server = server.context("the name server's address")?;
-    let elsewhere = world.cluster.namespace("names", Security::Restricted)?;
+    let elsewhere = harness.cluster.namespace("names", Security::Restricted)?;
     pods::start_idle(&elsewhere, "client", &image)?;
-    world.create(&(scripted("held", &hold(), AGENT, "") + &shell_pack("tools") + STRICT))?;
-    let pod = world.pod_with("held", "agent")?;
+    harness.create(&(scripted("held", &hold(), AGENT, "") + &shell_pack("tools") + STRICT))?;
+    let pod = harness.pod_with("held", "agent")?;
     let run = pod["metadata"]["name"].as_str().context("a pod's name")?;
 
     let free = elsewhere.kubectl();
@@ -75,16 +75,16 @@ fn a_run_looks_up_no_names_where_other_pods_do() -> Result<()> {
     assert_eq!(containers, ["agent", "ipc-bridge", "skill-tools"]);
     for container in &containers {
         for asked in [Some(server), None] {
-            let found = look_up(world.kubectl(), run, container, asked)?;
+            let found = look_up(harness.kubectl(), run, container, asked)?;
             assert!(!found, "{container} looked up a name at {asked:?}");
         }
-        let connected = connects(world.kubectl(), run, container, server)?;
+        let connected = connects(harness.kubectl(), run, container, server)?;
         assert!(!connected, "{container} reached the name server");
     }
     // It answers still, so the silence was the run's.
     answers(Some(server))?;
-    let_go(&world, &pod, "skill-tools")?;
-    let run = world.ended("held")?;
+    let_go(&harness, &pod, "skill-tools")?;
+    let run = harness.ended("held")?;
     assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
     Ok(())
 }
@@ -92,32 +92,32 @@ fn a_run_looks_up_no_names_where_other_pods_do() -> Result<()> {
 /// The gateway looks names up as any program in a cluster does.
 #[test]
 fn a_model_is_reached_by_the_name_of_its_service() -> Result<()> {
-    let Some(world) = World::new("by-name", Company::Others)? else {
+    let Some(harness) = Harness::new("by-name", Exclusivity::shared())? else {
         return Ok(());
     };
-    let Some(host) = world.cluster.host_address() else {
+    let Some(host) = harness.cluster.host_address() else {
         return Ok(());
     };
     let server = Settings::new().listen((host, 0).into()).key(KEY).start()?;
     server.set_default(Answer::text("Reached by name.").usage(10, 3));
-    world.namespace.lead("model", 8080, server.address(), None)?;
-    world.namespace.create(&json!({
+    harness.namespace.lead("model", 8080, server.address(), None)?;
+    harness.namespace.create(&json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"},
         "stringData": {"OPENAI_API_KEY": KEY},
     }))?;
-    let short = format!("model.{}.svc", world.namespace.name());
+    let short = format!("model.{}.svc", harness.namespace.name());
     let hosts = [short.clone(), format!("{short}.cluster.local")];
     let egress: Vec<Value> = hosts.iter().map(|host| json!({"host": host, "port": 8080})).collect();
-    world.namespace.create(&json!({
+    harness.namespace.create(&json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumPolicy", "metadata": {"name": "own-model"},
         "spec": {"networkPolicy": {"allowedEgress": egress}},
     }))?;
-    world.namespace.create(&json!({
+    harness.namespace.create(&json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "Agent", "metadata": {"name": "asker"},
         "spec": {"agents": {"default": {"model": "gpt-4o-mini"}}, "policyRef": "own-model"},
     }))?;
     for (number, host) in hosts.iter().enumerate() {
-        world.namespace.create(&json!({
+        harness.namespace.create(&json!({
             "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun", "metadata": {"name": format!("run-{number}")},
             "spec": {"agentRef": "asker", "task": "Say how you were reached.", "model": {
                 "provider": "openai", "model": "gpt-4o-mini", "authSecretRef": "key",
@@ -126,7 +126,7 @@ fn a_model_is_reached_by_the_name_of_its_service() -> Result<()> {
         }))?;
     }
     for number in 0..hosts.len() {
-        let run = world.ended(&format!("run-{number}"))?;
+        let run = harness.ended(&format!("run-{number}"))?;
         assert_eq!(
             (&run["status"]["phase"], &run["status"]["result"]),
             (&json!("Succeeded"), &json!("Reached by name.")),

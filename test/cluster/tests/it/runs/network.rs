@@ -8,13 +8,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sympozium_api::installation::{CANARY_PORT, GATEWAY, GATEWAY_PORT};
 use sympozium_api::labels::SYSTEM_NAMESPACE;
-use sympozium_testkit::cluster::{Printed, Security, eventually};
+use sympozium_testkit::cluster::{Exclusivity, Printed, Security, eventually};
 
-use super::rights::let_go;
-use super::world::{
-    Company, PATIENCE, STRICT, World, condition, condition_of, container_id, hold, running_containers, scripted,
-    shell_pack,
+use super::harness::{
+    Harness, PATIENCE, STRICT, condition, condition_of, container_id, hold, running_containers, scripted, shell_pack,
 };
+use super::rights::let_go;
 use crate::pods;
 
 const AGENT: &str = "  policyRef: strict\n  skills: [{skillPackRef: tools}]";
@@ -25,46 +24,46 @@ const PODS: &str = "198.51.100.0/24";
 /// Seconds that a question waits for an answer.
 const PROBE_SECONDS: u8 = 2;
 
-fn address_of_service(world: &World, namespace: &str, name: &str) -> Result<String> {
-    let kubectl = world.cluster.kubectl().in_namespace(namespace);
+fn address_of_service(harness: &Harness, namespace: &str, name: &str) -> Result<String> {
+    let kubectl = harness.cluster.kubectl().in_namespace(namespace);
     let service = kubectl.json(&["get", "service", name])?;
     let ip = service["spec"]["clusterIP"].as_str();
     Ok(ip.context("an address")?.to_owned())
 }
 
 /// Whether a container of a pod gets a connection.
-fn reaches(world: &World, pod: &Value, container: &str, address: &str, port: u16) -> Result<bool> {
+fn reaches(harness: &Harness, pod: &Value, container: &str, address: &str, port: u16) -> Result<bool> {
     let port = port.to_string();
     let connect = ["/bin/busybox", "nc", "-w", "2", address, &port, "-e", "/bin/true"];
-    let tried = world.exec(pod, container, &connect)?;
+    let tried = harness.exec(pod, container, &connect)?;
     ensure!(!tried.stderr.contains("not found"), "{container}: {}", tried.stderr);
     Ok(tried.success)
 }
 
 /// What the gateway says to a part that asks for a way out and does not say who it is. On a busy machine it may be late: nothing then.
-fn without_credential(world: &World, pod: &Value, container: &str, gateway: &str) -> Result<String> {
+fn without_credential(harness: &Harness, pod: &Value, container: &str, gateway: &str) -> Result<String> {
     let ask = format!(
         "printf 'CONNECT example.org:443 HTTP/1.1\\r\\nHost: example.org:443\\r\\n\\r\\n' | /bin/busybox nc -w 2 {gateway} {GATEWAY_PORT}"
     );
-    let asked = world.exec(pod, container, &["/bin/busybox", "sh", "-c", &ask])?;
+    let asked = harness.exec(pod, container, &["/bin/busybox", "sh", "-c", &ask])?;
     Ok(asked.stdout)
 }
 
 #[test]
 fn a_run_reaches_the_gateway_and_nothing_else() -> Result<()> {
-    let Some(world) = World::new("reach", Company::Others)? else {
+    let Some(harness) = Harness::new("reach", Exclusivity::shared())? else {
         return Ok(());
     };
-    let Some(image) = pods::image(world.cluster)? else {
+    let Some(image) = pods::image(harness.cluster)? else {
         return Ok(());
     };
-    let elsewhere = world.cluster.namespace("elsewhere", Security::Restricted)?;
+    let elsewhere = harness.cluster.namespace("elsewhere", Security::Restricted)?;
     let other_pod = pods::start_server(&elsewhere, "server", &image, 8080)?;
     pods::start_idle(&elsewhere, "client", &image)?;
-    world.create(&(scripted("held", &hold(), AGENT, "") + &shell_pack("tools") + STRICT))?;
-    let pod = world.pod_with("held", "agent")?;
-    let gateway = address_of_service(&world, SYSTEM_NAMESPACE, GATEWAY)?;
-    let api = address_of_service(&world, "default", "kubernetes")?;
+    harness.create(&(scripted("held", &hold(), AGENT, "") + &shell_pack("tools") + STRICT))?;
+    let pod = harness.pod_with("held", "agent")?;
+    let gateway = address_of_service(&harness, SYSTEM_NAMESPACE, GATEWAY)?;
+    let api = address_of_service(&harness, "default", "kubernetes")?;
     let mut containers = running_containers(&pod);
     containers.sort();
     assert_eq!(containers, ["agent", "ipc-bridge", "skill-tools"]);
@@ -75,25 +74,26 @@ fn a_run_reaches_the_gateway_and_nothing_else() -> Result<()> {
     for container in &containers {
         // One attempt may be too slow for a busy machine; one that succeeds where it must not is one too many.
         eventually(&format!("a connection of {container} to the gateway"), PATIENCE, || {
-            Ok(reaches(&world, &pod, container, &gateway, GATEWAY_PORT)?.then_some(()))
+            Ok(reaches(&harness, &pod, container, &gateway, GATEWAY_PORT)?.then_some(()))
         })?;
         for (address, port) in [(&gateway, CANARY_PORT), (&api, 443), (&other_pod, 8080)] {
-            let found = reaches(&world, &pod, container, address, port)?;
+            let found = reaches(&harness, &pod, container, address, port)?;
             assert!(!found, "{container} to {address}:{port}");
         }
         let answer = eventually(&format!("an answer of the gateway to {container}"), PATIENCE, || {
-            let answer = without_credential(&world, &pod, container, &gateway)?;
+            let answer = without_credential(&harness, &pod, container, &gateway)?;
             Ok((!answer.is_empty()).then_some(answer))
         })?;
         assert!(answer.starts_with("HTTP/1.1 407 "), "{container}: {answer}");
     }
     let client = elsewhere.kubectl().json(&["get", "pod", "client"])?;
-    no_names(&world, &pod, &client)?;
+    no_names(&harness, &pod, &client)?;
     // The controller says so when it has seen that every container has begun.
-    let run = world.wait("held", "what is said of its network", |run| !condition(run, "NetworkEnforced").is_empty())?;
+    let run =
+        harness.wait("held", "what is said of its network", |run| !condition(run, "NetworkEnforced").is_empty())?;
     assert_eq!(condition(&run, "NetworkEnforced"), "True", "{run}");
-    let_go(&world, &pod, "skill-tools")?;
-    let run = world.ended("held")?;
+    let_go(&harness, &pod, "skill-tools")?;
+    let run = harness.ended("held")?;
     assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
     Ok(())
 }
@@ -109,7 +109,7 @@ enum Asked {
 
 /// Sends a datagram with this word from the network of a container, or of the node itself, and waits for an answer. An
 /// error, where nothing was sent: the sender says that it did, and that the kernel counted it.
-fn ask(world: &World, container: Option<&str>, to: SocketAddr, word: &str) -> Result<Asked> {
+fn ask(harness: &Harness, container: Option<&str>, to: SocketAddr, word: &str) -> Result<Asked> {
     let inside = match container {
         Some(id) => format!(
             "pid=$(ctr task ls | awk -v id={id} '$1 == id {{print $2}}'); [ -n \"$pid\" ] && \
@@ -126,7 +126,7 @@ fn ask(world: &World, container: Option<&str>, to: SocketAddr, word: &str) -> Re
          if [ -n \"$answer\" ]; then echo \"answer $answer\"; else echo unheard; fi"
     );
     let line = format!("{inside} bash -c \"$0\"");
-    let printed = world.cluster.on_node(&["bash", "-c", &line, &send])?.context("a node of ours")?;
+    let printed = harness.cluster.on_node(&["bash", "-c", &line, &send])?.context("a node of ours")?;
     let mut lines = printed.stdout.lines();
     let sent = lines.next().and_then(|it| it.strip_prefix("sent "));
     let sent = sent.and_then(|it| it.parse::<u64>().ok());
@@ -170,14 +170,14 @@ impl Names {
 
 /// No datagram leaves the pod, to wherever names are looked up. The same probe is answered at the same address from the node,
 /// and from a pod that no policy holds in: so the silence is the policy's.
-fn no_names(world: &World, pod: &Value, free: &Value) -> Result<()> {
-    let host = world.cluster.host_address().context("a cluster of ours")?;
+fn no_names(harness: &Harness, pod: &Value, free: &Value) -> Result<()> {
+    let host = harness.cluster.host_address().context("a cluster of ours")?;
     let names = Names::serve(host)?;
     let answered = Asked::Answered("here".to_owned());
     // A datagram may be lost, and its answer may be late.
     let is_answered = |container: Option<&str>, word: &str| {
         eventually(&format!("an answer to {word}"), PATIENCE, || {
-            Ok((ask(world, container, names.address, word)? == answered).then_some(()))
+            Ok((ask(harness, container, names.address, word)? == answered).then_some(()))
         })
     };
     is_answered(None, "node")?;
@@ -185,7 +185,7 @@ fn no_names(world: &World, pod: &Value, free: &Value) -> Result<()> {
     is_answered(Some(&free), "free")?;
     assert!(names.has_heard("node") && names.has_heard("free"), "{:?}", names.heard);
     let agent = container_id(pod, "agent")?;
-    assert_eq!(ask(world, Some(&agent), names.address, "held")?, Asked::Unheard);
+    assert_eq!(ask(harness, Some(&agent), names.address, "held")?, Asked::Unheard);
     // By its word: an earlier datagram of the others may come as late as now.
     assert!(!names.has_heard("held"), "a datagram left the pod");
     Ok(())
@@ -197,14 +197,14 @@ fn no_names(world: &World, pod: &Value, free: &Value) -> Result<()> {
 /// `--queue-bypass`, `xtask/src/kube/namespaces.rs`), and the kernel drops packets without a verdict: the gateway would be as far as its
 /// canary, no run would start, and no floor would be asked. And to end the agent ends the cluster, as the end of any
 /// component does. So it is stopped by a signal, and what would be handed to it goes on, as in a cluster that never had one.
-struct Unenforced<'w> {
-    world: &'w World,
+struct Unenforced<'h> {
+    harness: &'h Harness,
     rules: Vec<Vec<String>>,
 }
 
-impl<'w> Unenforced<'w> {
-    fn new(world: &'w World) -> Result<Self> {
-        let mut made = Self { world, rules: Vec::new() };
+impl<'h> Unenforced<'h> {
+    fn new(harness: &'h Harness) -> Result<Self> {
+        let mut made = Self { harness, rules: Vec::new() };
         // First: what is with the agent when it stops would stay there.
         for (chain, what) in [("INPUT", "-s PODS"), ("FORWARD", "-s PODS"), ("FORWARD", "-d PODS")] {
             let rule = format!("{chain} {} -j ACCEPT", what.replace("PODS", PODS));
@@ -240,7 +240,7 @@ impl<'w> Unenforced<'w> {
     }
 
     fn on_node(&self, words: &[&str]) -> Result<Printed> {
-        let done = self.world.cluster.on_node(words)?;
+        let done = self.harness.cluster.on_node(words)?;
         done.context("a node of ours")
     }
 }
@@ -261,30 +261,30 @@ impl Drop for Unenforced<'_> {
 
 #[test]
 fn where_nothing_enforces_policies_the_floor_decides() -> Result<()> {
-    let Some(world) = World::new("unenforced", Company::Alone)? else {
+    let Some(harness) = Harness::new("unenforced", Exclusivity::exclusive())? else {
         return Ok(());
     };
     let turns = "      - {say: Done., then: end}";
     // It does enforce them, until its agent is stopped.
-    world.create(&(scripted("held", turns, "  policyRef: strict", "") + STRICT))?;
-    let run = world.ended("held")?;
+    harness.create(&(scripted("held", turns, "  policyRef: strict", "") + STRICT))?;
+    let run = harness.ended("held")?;
     assert_eq!(condition(&run, "NetworkEnforced"), "True", "{run}");
-    let unenforced = Unenforced::new(&world)?;
-    world.create(&scripted("told", turns, "", ""))?;
+    let unenforced = Unenforced::new(&harness)?;
+    harness.create(&scripted("told", turns, "", ""))?;
     // Beside it: each looks for a minute before it says that nothing is enforced.
-    world.create(&scripted("refused", turns, "  policyRef: strict", ""))?;
-    let run = world.ended("told")?;
+    harness.create(&scripted("refused", turns, "  policyRef: strict", ""))?;
+    let run = harness.ended("told")?;
     assert_eq!((&run["status"]["phase"], &run["status"]["result"]), (&json!("Succeeded"), &json!("Done.")), "{run}");
     assert_eq!(condition(&run, "NetworkEnforced"), "False", "{run}");
-    let run = world.ended("refused")?;
+    let run = harness.ended("refused")?;
     assert_eq!(run["status"]["phase"], "Failed", "{run}");
     assert_eq!(condition_of(&run, "NetworkEnforced")["status"], "False", "{run}");
     let error = run["status"]["error"].as_str().unwrap_or_default();
     assert!(error.contains("NetworkPolic") || error.contains("network"), "{error}");
     assert!(run["status"]["result"].is_null(), "{run}");
     drop(unenforced);
-    world.create(&scripted("again", turns, "  policyRef: strict", ""))?;
-    let run = world.ended("again")?;
+    harness.create(&scripted("again", turns, "  policyRef: strict", ""))?;
+    let run = harness.ended("again")?;
     assert_eq!(
         (&run["status"]["phase"], condition(&run, "NetworkEnforced").as_str()),
         (&json!("Succeeded"), "True"),

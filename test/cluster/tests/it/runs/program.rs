@@ -1,16 +1,16 @@
 //! `sympozium` as people use it, against the real controller and gateway: a run that asks, one that is cancelled, and
-//! everything that is told of them.
+//! everything that is printed about them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::eventually;
+use sympozium_testkit::cluster::{Exclusivity, eventually};
 use sympozium_testkit::{command, static_build};
 use tempfile::TempDir;
 
-use super::world::{Company, PATIENCE, World, commands, hold, scripted, shell_pack};
+use super::harness::{Harness, PATIENCE, commands, hold, scripted, shell_pack};
 
 /// Names another program to be tried, as for the conformance suite.
 const BINARY: &str = "SYMPOZIUM_BINARY";
@@ -29,19 +29,19 @@ fn program() -> Result<PathBuf> {
 }
 
 /// A user with the program, a kubeconfig and a directory.
-struct Person<'w> {
-    world: &'w World,
+struct Person<'h> {
+    harness: &'h Harness,
     program: PathBuf,
     context: String,
     folder: TempDir,
 }
 
-impl<'w> Person<'w> {
-    fn new(world: &'w World) -> Result<Self> {
-        let config = std::fs::read_to_string(world.cluster.kubeconfig())?;
+impl<'h> Person<'h> {
+    fn new(harness: &'h Harness) -> Result<Self> {
+        let config = std::fs::read_to_string(harness.cluster.kubeconfig())?;
         let config: Value = serde_saphyr::from_str(&config)?;
         let context = config["current-context"].as_str().context("a context")?;
-        Ok(Self { world, program: program()?, context: context.to_owned(), folder: tempfile::tempdir()? })
+        Ok(Self { harness, program: program()?, context: context.to_owned(), folder: tempfile::tempdir()? })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -54,31 +54,31 @@ impl<'w> Person<'w> {
         command
             .args(words)
             .arg("--kubeconfig")
-            .arg(self.world.cluster.kubeconfig())
+            .arg(self.harness.cluster.kubeconfig())
             .args(["--context", &self.context])
-            .args(["--namespace", self.world.namespace.name()])
+            .args(["--namespace", self.harness.namespace.name()])
             .current_dir(self.folder.path())
             .env("HOME", self.folder.path())
             .stdin(Stdio::null());
         command
     }
 
-    fn says(&self, words: &[&str]) -> Result<Said> {
+    fn run(&self, words: &[&str]) -> Result<Printed> {
         let output = self.command(words).output()?;
-        Ok(Said::of(words, &output))
+        Ok(Printed::of(words, &output))
     }
 
     /// What a command that ends well prints.
-    fn told(&self, words: &[&str]) -> Result<String> {
-        let said = self.says(words)?;
-        ensure!(said.code == Some(0), "{said:?}");
-        Ok(said.stdout)
+    fn stdout(&self, words: &[&str]) -> Result<String> {
+        let printed = self.run(words)?;
+        ensure!(printed.code == Some(0), "{printed:?}");
+        Ok(printed.stdout)
     }
 
     /// The same as a value.
     fn value(&self, words: &[&str]) -> Result<Value> {
         let words = [words, &["-o", "json"]].concat();
-        serde_json::from_str(&self.told(&words)?).with_context(|| words.join(" "))
+        serde_json::from_str(&self.stdout(&words)?).with_context(|| words.join(" "))
     }
 
     /// Starts a command whose output goes to files.
@@ -97,14 +97,14 @@ impl<'w> Person<'w> {
 /// What a command came to.
 #[derive(Debug)]
 #[expect(dead_code, reason = "shown as a whole where something is wrong")]
-struct Said {
+struct Printed {
     words: String,
     code: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
-impl Said {
+impl Printed {
     fn of(words: &[&str], output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self {
@@ -122,10 +122,10 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 #[test]
 fn a_person_runs_answers_looks_cancels_and_removes() -> Result<()> {
-    let Some(world) = World::new("program", Company::Others)? else {
+    let Some(harness) = Harness::new("program", Exclusivity::shared())? else {
         return Ok(());
     };
-    let person = Person::new(&world)?;
+    let person = Person::new(&harness)?;
     runs_and_answers(&person)?;
     looks(&person)?;
     cancels(&person)?;
@@ -146,28 +146,28 @@ fn runs_and_answers(person: &Person<'_>) -> Result<()> {
     })?;
     assert_eq!(question["tool"], "execute_command", "{question}");
     let action = question["action"].as_str().context("an action")?;
-    let listed = person.told(&["approvals"])?;
+    let listed = person.stdout(&["approvals"])?;
     assert!(listed.contains(ASKED) && listed.contains(action), "{listed}");
     // Of another action nothing is approved, and the run waits.
     let other = format!("sha256:{}", "0".repeat(64));
-    let refused = person.says(&["approve", "asks", "--action", &other])?;
+    let refused = person.run(&["approve", "asks", "--action", &other])?;
     assert_eq!(refused.code, Some(1), "{refused:?}");
     let approve = ["approve", "asks", "--action", action, "--reason", "it is fine"];
-    let approved = person.told(&approve)?;
+    let approved = person.stdout(&approve)?;
     assert!(approved.starts_with("approved: "), "{approved}");
 
     let code = eventually("`sympozium run` to end", PATIENCE, || Ok(run.try_wait()?.map(|it| it.code())))?;
-    let said = person.read("stderr");
-    assert_eq!((code, person.read("stdout").as_str()), (Some(0), "Done.\n"), "{said}");
-    assert!(said.contains("succeeded after "), "{said}");
+    let printed = person.read("stderr");
+    assert_eq!((code, person.read("stdout").as_str()), (Some(0), "Done.\n"), "{printed}");
+    assert!(printed.contains("succeeded after "), "{printed}");
     // An answered question does not wait.
     assert_eq!(person.value(&["approvals"])?, json!([]));
     Ok(())
 }
 
-/// Everything that is told of a run that is over.
+/// Everything that is printed about a run that is finished.
 fn looks(person: &Person<'_>) -> Result<()> {
-    let run = person.world.ended("asks")?;
+    let run = person.harness.ended("asks")?;
     let uid = run["metadata"]["uid"].as_str().context("a UID")?;
     let listed = person.value(&["runs"])?;
     assert_eq!(
@@ -182,13 +182,13 @@ fn looks(person: &Person<'_>) -> Result<()> {
         "{shown}"
     );
     assert_eq!(shown["plan"], run["status"]["planDigest"], "{shown}");
-    let shown = person.told(&["show", &uid[..8]])?;
+    let shown = person.stdout(&["show", &uid[..8]])?;
     assert!(shown.contains("succeeded") && shown.contains("ANSWER\n  Done."), "{shown}");
-    let logs = person.told(&["logs", "asks"])?;
+    let logs = person.stdout(&["logs", "asks"])?;
     assert!(logs.contains("hello from the cluster") && logs.ends_with("answer:\n  Done.\n"), "{logs}");
-    let receipts = person.told(&["audit", "asks"])?;
+    let receipts = person.stdout(&["audit", "asks"])?;
     assert!(receipts.contains("execute_command"), "{receipts}");
-    let lines = person.told(&["audit", "asks", "-o", "jsonl"])?;
+    let lines = person.stdout(&["audit", "asks", "-o", "jsonl"])?;
     let kinds: Vec<String> = lines
         .lines()
         .map(|line| {
@@ -198,14 +198,14 @@ fn looks(person: &Person<'_>) -> Result<()> {
         .collect::<Result<_>>()?;
     let count = |kind: &str| kinds.iter().filter(|it| *it == kind).count();
     assert_eq!(["started", "asked", "answered", "acted", "ended"].map(count), [1; 5], "{kinds:?}");
-    let verified = person.told(&["audit", "verify", "asks"])?;
+    let verified = person.stdout(&["audit", "verify", "asks"])?;
     let head = run["status"]["report"]["receiptsHead"].as_str();
     let head = head.context("a head")?;
     assert!(
         verified.starts_with("ok: asks (") && verified.contains(&format!("{} receipts, head {head}", kinds.len())),
         "{verified}"
     );
-    let explained = person.told(&["explain", "asks"])?;
+    let explained = person.stdout(&["explain", "asks"])?;
     assert!(explained.contains("tools") && explained.contains("execute_command"), "{explained}");
     Ok(())
 }
@@ -214,19 +214,19 @@ fn looks(person: &Person<'_>) -> Result<()> {
 fn cancels(person: &Person<'_>) -> Result<()> {
     let skills = "  skills: [{skillPackRef: tools}]";
     write(&person.path("held.yaml"), &scripted("held", &hold(), skills, ""))?;
-    assert_eq!(person.told(&["run", "held.yaml", "--detach"])?, "held\n");
-    person.world.pod_with("held", "agent")?;
+    assert_eq!(person.stdout(&["run", "held.yaml", "--detach"])?, "held\n");
+    person.harness.pod_with("held", "agent")?;
     // One that goes on is not removed.
-    let goes_on = person.says(&["rm", "held"])?;
+    let goes_on = person.run(&["rm", "held"])?;
     assert_eq!(goes_on.code, Some(1), "{goes_on:?}");
-    let ending = person.told(&["cancel", "held"])?;
+    let ending = person.stdout(&["cancel", "held"])?;
     assert!(ending.starts_with("ending held ("), "{ending}");
-    let run = person.world.ended("held")?;
+    let run = person.harness.ended("held")?;
     assert_eq!(run["status"]["phase"], "Cancelled", "{run}");
     let shown = person.value(&["show", "held"])?;
     assert_eq!((&shown["outcome"]["is"], &shown["leftovers"]), (&json!("cancelled"), &json!([])), "{shown}");
-    assert_eq!(person.world.left_of(&run)?, Vec::<String>::new());
-    let again = person.says(&["cancel", "held"])?;
+    assert_eq!(person.harness.left_of(&run)?, Vec::<String>::new());
+    let again = person.run(&["cancel", "held"])?;
     assert_eq!(again.code, Some(1), "{again:?}");
     Ok(())
 }
@@ -234,16 +234,16 @@ fn cancels(person: &Person<'_>) -> Result<()> {
 /// Both are removed, and with them what was kept.
 fn removes(person: &Person<'_>) -> Result<()> {
     for name in ["asks", "held"] {
-        let removed = person.told(&["rm", name])?;
+        let removed = person.stdout(&["rm", name])?;
         assert!(removed.starts_with(&format!("removed {name} (")), "{removed}");
-        let gone = person.says(&["show", name])?;
+        let gone = person.run(&["show", name])?;
         assert_eq!((gone.code, gone.stdout.as_str()), (Some(1), ""), "{gone:?}");
     }
     eventually("records and plans to go with their runs", PATIENCE, || {
         let kept = ["get", "agentruns,runrecords,toolapprovals"];
-        let kept = person.world.kubectl().json(&kept)?;
+        let kept = person.harness.kubectl().json(&kept)?;
         let plans = "--selector=sympozium.ai/component=plan";
-        let plans = person.world.kubectl().json(&["get", "configmaps", plans])?;
+        let plans = person.harness.kubectl().json(&["get", "configmaps", plans])?;
         let none = |list: &Value| list["items"].as_array().is_some_and(Vec::is_empty);
         Ok((none(&kept) && none(&plans)).then_some(()))
     })

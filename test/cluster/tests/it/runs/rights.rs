@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::{Kubectl, eventually};
+use sympozium_testkit::cluster::{Exclusivity, Kubectl, eventually};
 
-use super::world::{
-    Company, KUBECTL_IMAGE, LONGEST, PATIENCE, SystemPack, World, condition, hold, holds, is_over, running_containers,
+use super::harness::{
+    Harness, KUBECTL_IMAGE, LONGEST, PATIENCE, SystemPack, condition, hold, holds, is_over, running_containers,
     scripted,
 };
-use crate::render::world::{documents, send};
+use crate::render::manifests::{documents, send};
 
 /// Waits in a command until this file exists.
 pub const HOLD: &str = "until [ -e /workspace/go ]; do sleep 0.1; done";
@@ -19,9 +19,9 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 const TOKEN_CACHE: Duration = Duration::from_secs(180);
 
 /// A pack with `kubectl` that may list these in its run's namespace.
-fn pack(world: &World, resource: &str) -> Result<SystemPack> {
-    world.load_kubectl()?;
-    world.create_system_pack(&json!({
+fn pack(harness: &Harness, resource: &str) -> Result<SystemPack> {
+    harness.load_kubectl()?;
+    harness.create_system_pack(&json!({
         "skills": [{"name": "look", "description": "Looks.", "content": "Look."}],
         "sidecar": {
             "image": KUBECTL_IMAGE, "executor": "injected", "mountWorkspace": true,
@@ -36,10 +36,10 @@ fn skills(names: &[&str]) -> String {
 }
 
 /// Lets a command go on that waits by [`HOLD`].
-pub fn let_go(world: &World, pod: &Value, container: &str) -> Result<()> {
+pub fn let_go(harness: &Harness, pod: &Value, container: &str) -> Result<()> {
     // On a busy machine a container may be out of reach for a moment.
     eventually(&format!("{container} to be told"), PATIENCE, || {
-        let done = world.exec(pod, container, &["touch", "/workspace/go"])?;
+        let done = harness.exec(pod, container, &["touch", "/workspace/go"])?;
         ensure!(done.success, "{}", done.stderr);
         Ok(Some(()))
     })
@@ -76,15 +76,15 @@ fn account(run: &Value) -> Result<String> {
 
 #[test]
 fn a_skill_lists_pods_and_no_other_container_can() -> Result<()> {
-    let Some(world) = World::new("rights", Company::Others)? else {
+    let Some(harness) = Harness::new("rights", Exclusivity::shared())? else {
         return Ok(());
     };
-    let pack = pack(&world, "pods")?;
+    let pack = pack(&harness, "pods")?;
     let other = "apiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {name: other}\nspec:\n  \
         skills: [{name: use, description: Runs commands., content: Use it.}]\n  \
         sidecar: {image: IMAGE, executor: injected, mountWorkspace: true}\n"
         .replace("IMAGE", KUBECTL_IMAGE);
-    world.create(&other)?;
+    harness.create(&other)?;
     let call = |command: &str| {
         let arguments = json!({ "command": command, "target": pack.name, "timeout": LONGEST });
         format!("call: [{{tool: execute_command, arguments: {arguments}}}]")
@@ -98,13 +98,13 @@ fn a_skill_lists_pods_and_no_other_container_can() -> Result<()> {
         turns.push_str(&format!("      - {{{when}{}}}\n", call(command)));
     }
     turns.push_str("      - {say: Done., then: end}");
-    world.create(&scripted("looker", &turns, &skills(&[&pack.name, "other"]), ""))?;
-    let pod = world.pod_with("looker", "ipc-bridge")?;
+    harness.create(&scripted("looker", &turns, &skills(&[&pack.name, "other"]), ""))?;
+    let pod = harness.pod_with("looker", "ipc-bridge")?;
     let own = container_of(&pod, &pack.name)?;
 
     let list = ["kubectl", "get", "pods", "-o", "name"];
     eventually("the skill to list pods", PATIENCE, || {
-        let listed = world.exec(&pod, &own, &list)?;
+        let listed = harness.exec(&pod, &own, &list)?;
         ensure!(listed.success && listed.stdout.starts_with("pod/looker-"), "{listed:?}");
         Ok(Some(()))
     })?;
@@ -113,34 +113,34 @@ fn a_skill_lists_pods_and_no_other_container_can() -> Result<()> {
     others.sort();
     assert_eq!(others, ["agent", "ipc-bridge", "skill-other"]);
     for container in &others {
-        let tried = world.exec(&pod, container, &list)?;
+        let tried = harness.exec(&pod, container, &list)?;
         assert!(!tried.success, "{container}: {tried:?}");
-        let token = world.exec(&pod, container, &["cat", TOKEN])?;
+        let token = harness.exec(&pod, container, &["cat", TOKEN])?;
         assert!(!token.success, "{container}: {token:?}");
     }
     // The token that the bridge has is for the gateway.
-    let token = world.exec(&pod, "ipc-bridge", &["cat", "/run/sympozium/token"])?;
+    let token = harness.exec(&pod, "ipc-bridge", &["cat", "/run/sympozium/token"])?;
     ensure!(token.success, "{token:?}");
-    let tried = with_token(&world, token.stdout.trim())?;
+    let tried = with_token(&harness, token.stdout.trim())?;
     assert!(tried.contains("Unauthorized") || tried.contains("logged in"), "{tried}");
 
-    let_go(&world, &pod, &own)?;
-    let run = world.ended("looker")?;
+    let_go(&harness, &pod, &own)?;
+    let run = harness.ended("looker")?;
     assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
-    assert_eq!(world.left_of(&run)?, Vec::<String>::new());
+    assert_eq!(harness.left_of(&run)?, Vec::<String>::new());
     Ok(())
 }
 
 /// The API server's error when pods are listed with this token; nothing when it allows that.
-fn with_token(world: &World, token: &str) -> Result<String> {
+fn with_token(harness: &Harness, token: &str) -> Result<String> {
     let directory = tempfile::tempdir()?;
     let config = directory.path().join("config");
     // The administrator's own configuration with another user in it.
-    let mut value: Value = serde_saphyr::from_str(&std::fs::read_to_string(world.cluster.kubeconfig())?)?;
+    let mut value: Value = serde_saphyr::from_str(&std::fs::read_to_string(harness.cluster.kubeconfig())?)?;
     value["users"][0]["user"] = json!({ "token": token });
     std::fs::write(&config, value.to_string())?;
     eventually("the API server's answer", PATIENCE, || {
-        let mut list = world.kubectl().command(&["get", "pods", "-o", "name"]);
+        let mut list = harness.kubectl().command(&["get", "pods", "-o", "name"]);
         let output = list.env("KUBECONFIG", &config).output()?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         match output.status.success() {
@@ -153,30 +153,31 @@ fn with_token(world: &World, token: &str) -> Result<String> {
 
 #[test]
 fn runs_at_once_never_have_the_rights_of_each_other() -> Result<()> {
-    let Some(first) = World::new("pair-one", Company::Others)? else {
+    let Some(first) = Harness::new("pair-one", Exclusivity::shared())? else {
         return Ok(());
     };
     let second = first.beside("pair-two")?;
     // Two runs in one namespace, and one of an equal name in another.
     let (pods, maps) = (pack(&first, "pods")?, pack(&second, "configmaps")?);
-    let start = |world: &World, run: &str, pack: &SystemPack| -> Result<()> {
+    let start = |harness: &Harness, run: &str, pack: &SystemPack| -> Result<()> {
         let turns = hold();
-        world.create(&scripted(run, &turns, &skills(&[&pack.name]), "")).map(drop)
+        harness.create(&scripted(run, &turns, &skills(&[&pack.name]), "")).map(drop)
     };
     start(&first, "one", &pods)?;
     start(&first, "two", &maps)?;
     start(&second, "one", &pods)?;
     let mut all = Vec::new();
-    for (world, name, resource) in [(&first, "one", "pods"), (&first, "two", "configmaps"), (&second, "one", "pods")] {
-        let pod = world.pod_with(name, "agent")?;
-        let run = world.run(name)?;
-        all.push((world, name, resource, account(&run)?, pod));
+    for (harness, name, resource) in [(&first, "one", "pods"), (&first, "two", "configmaps"), (&second, "one", "pods")]
+    {
+        let pod = harness.pod_with(name, "agent")?;
+        let run = harness.run(name)?;
+        all.push((harness, name, resource, account(&run)?, pod));
     }
     let admin = first.cluster.kubectl();
-    for (world, name, resource, user, _) in &all {
+    for (harness, name, resource, user, _) in &all {
         for (namespace, asked) in [(&first, "pods"), (&first, "configmaps"), (&second, "pods"), (&second, "configmaps")]
         {
-            let expected = namespace.namespace.name() == world.namespace.name() && asked == *resource;
+            let expected = namespace.namespace.name() == harness.namespace.name() && asked == *resource;
             for verb in ["get", "list"] {
                 let about = format!("{name} ({user}): {verb} {asked} in {}", namespace.namespace.name());
                 let ask = || may(&admin, user, namespace.namespace.name(), verb, asked);
@@ -187,14 +188,14 @@ fn runs_at_once_never_have_the_rights_of_each_other() -> Result<()> {
                 }
             }
         }
-        assert!(!may(&admin, user, world.namespace.name(), "delete", resource)?);
+        assert!(!may(&admin, user, harness.namespace.name(), "delete", resource)?);
     }
-    for (world, name, resource, user, pod) in &all {
+    for (harness, name, resource, user, pod) in &all {
         let pack = if *resource == "pods" { &pods.name } else { &maps.name };
-        let_go(world, pod, &container_of(pod, pack)?)?;
-        let run = world.ended(name)?;
+        let_go(harness, pod, &container_of(pod, pack)?)?;
+        let run = harness.ended(name)?;
         assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
-        assert!(!may(&admin, user, world.namespace.name(), "get", resource)?);
+        assert!(!may(&admin, user, harness.namespace.name(), "get", resource)?);
     }
     Ok(())
 }
@@ -203,11 +204,11 @@ fn runs_at_once_never_have_the_rights_of_each_other() -> Result<()> {
 /// namespace and in the whole cluster, and nothing beyond.
 #[test]
 fn the_pack_that_we_ship_looks_at_the_cluster() -> Result<()> {
-    let Some(world) = World::new("shipped", Company::Others)? else {
+    let Some(harness) = Harness::new("shipped", Exclusivity::shared())? else {
         return Ok(());
     };
-    world.installation.import("skill-k8s-ops")?;
-    let run = world.namespace.name().to_owned();
+    harness.installation.import("skill-k8s-ops")?;
+    let run = harness.namespace.name().to_owned();
     // On a busy machine a connection to the API server may take too long.
     let look = "until kubectl get nodes -o name 2>/dev/null; do sleep 1; done; \
                 until kubectl get pods -o json 2>/dev/null | jq -r .kind | grep List; do sleep 1; done";
@@ -221,7 +222,7 @@ fn the_pack_that_we_ship_looks_at_the_cluster() -> Result<()> {
          - {{when: {{toolResult: {{of: call_3_1, contains: \"forbidden\"}}}}, say: Done., then: end}}"
     );
     // The floor consents to rights in the whole cluster for this namespace.
-    let kubectl = world.cluster.kubectl().in_namespace("default");
+    let kubectl = harness.cluster.kubectl().in_namespace("default");
     let mut objects = documents(&scripted(&run, &turns, &skills(&["k8s-ops"]), ""))?;
     for object in &mut objects {
         object["metadata"]["namespace"] = json!("default");
@@ -241,42 +242,42 @@ fn the_pack_that_we_ship_looks_at_the_cluster() -> Result<()> {
         (&json!("Succeeded"), &json!("Done.")),
         "{ended}"
     );
-    assert_eq!(world.left_of(&ended)?, Vec::<String>::new());
+    assert_eq!(harness.left_of(&ended)?, Vec::<String>::new());
     Ok(())
 }
 
 /// The rights end with the agent, and its token soon after. The times are printed and not bounded: this machine is shared.
 #[test]
 fn rights_are_gone_when_the_agent_has_ended() -> Result<()> {
-    let Some(world) = World::new("revoked", Company::Others)? else {
+    let Some(harness) = Harness::new("revoked", Exclusivity::shared())? else {
         return Ok(());
     };
-    let pack = pack(&world, "pods")?;
-    world.create(&scripted("brief", &hold(), &skills(&[&pack.name]), ""))?;
-    let pod = world.pod_with("brief", "agent")?;
+    let pack = pack(&harness, "pods")?;
+    harness.create(&scripted("brief", &hold(), &skills(&[&pack.name]), ""))?;
+    let pod = harness.pod_with("brief", "agent")?;
     let own = container_of(&pod, &pack.name)?;
-    let token = world.exec(&pod, &own, &["cat", TOKEN])?;
+    let token = harness.exec(&pod, &own, &["cat", TOKEN])?;
     ensure!(token.success, "{token:?}");
     let token = token.stdout.trim().to_owned();
     eventually("the token to be taken", PATIENCE, || {
-        let said = with_token(&world, &token)?;
+        let said = with_token(&harness, &token)?;
         ensure!(said.is_empty(), "{said}");
         Ok(Some(()))
     })?;
 
-    let_go(&world, &pod, &own)?;
+    let_go(&harness, &pod, &own)?;
     let begin = Instant::now();
-    let ended = world.wait("brief", "its agent to end", |run| run["status"]["report"]["finished"] == true)?;
+    let ended = harness.wait("brief", "its agent to end", |run| run["status"]["report"]["finished"] == true)?;
     let finished = begin.elapsed();
     let forbidden = eventually("the rights to be gone", PATIENCE, || {
-        let said = with_token(&world, &token)?;
+        let said = with_token(&harness, &token)?;
         Ok(said
             .contains("orbidden")
             .then(|| begin.elapsed())
             .or_else(|| (said.contains("nauthorized") || said.contains("logged in")).then(|| begin.elapsed())))
     })?;
     let unauthorized = eventually("the token to be worth nothing", TOKEN_CACHE, || {
-        let said = with_token(&world, &token)?;
+        let said = with_token(&harness, &token)?;
         let refused = said.contains("nauthorized") || said.contains("logged in");
         Ok(refused.then(|| begin.elapsed()))
     })?;
@@ -287,11 +288,11 @@ fn rights_are_gone_when_the_agent_has_ended() -> Result<()> {
         unauthorized.as_millis()
     );
     drop(ended);
-    let run = world.ended("brief")?;
+    let run = harness.ended("brief")?;
     assert_eq!(condition(&run, "Revoked"), "True");
     assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
     let [granted, revoked] = ["grantedAt", "revokedAt"].map(|it| run["status"][it].as_str().map(str::to_owned));
     assert!(granted.is_some() && granted <= revoked, "{granted:?} {revoked:?}");
-    assert_eq!(world.left_of(&run)?, Vec::<String>::new());
+    assert_eq!(harness.left_of(&run)?, Vec::<String>::new());
     Ok(())
 }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sympozium_ipc::receipt::{Actor, Outcome};
-use sympozium_testkit::cluster::{Image, Kubectl};
+use sympozium_testkit::cluster::{Exclusivity, Image, Kubectl};
 use sympozium_testkit::model_server::{Answer, ModelServer, Settings, ToolCall};
 use sympozium_testkit::{command, static_build};
 
-use super::world::{Company, PATIENCE, World};
+use super::harness::{Harness, PATIENCE};
 
 pub const ECHO: &str = "echo 'Hello from sidecar!'";
 const KEY: &str = "sk-test-of-the-seed";
@@ -50,8 +50,8 @@ pub fn documented_image(name: &str, script: &Path) -> Result<Image> {
 }
 
 /// The model of the seed: it runs what the task says, and tells what it read.
-fn model(world: &World) -> Result<Option<ModelServer>> {
-    let Some(host) = world.cluster.host_address() else {
+fn model(harness: &Harness) -> Result<Option<ModelServer>> {
+    let Some(host) = harness.cluster.host_address() else {
         return Ok(None);
     };
     let server = Settings::new().listen((host, 0).into()).key(KEY).start()?;
@@ -76,10 +76,10 @@ pub fn seed(file: &str) -> Result<Value> {
 }
 
 fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
-    let Some(world) = World::new(label, Company::Others)? else {
+    let Some(harness) = Harness::new(label, Exclusivity::shared())? else {
         return Ok(());
     };
-    let Some(server) = model(&world)? else {
+    let Some(server) = model(&harness)? else {
         return Ok(());
     };
     let image = match sidecar {
@@ -89,24 +89,24 @@ fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
         }
         Sidecar::Ours => Image::of_ours("skill-sidecar"),
     };
-    ensure!(world.cluster.import(&image)?, "the image cannot be loaded");
-    let kubectl = world.kubectl();
+    ensure!(harness.cluster.import(&image)?, "the image cannot be loaded");
+    let kubectl = harness.kubectl();
     let mut pack = seed("004-skillpack-echo-demo.yaml")?;
     pack["spec"]["sidecar"]["image"] = json!(image.name());
-    world.namespace.create(&pack)?;
-    world.namespace.create(&json!({
+    harness.namespace.create(&pack)?;
+    harness.namespace.create(&json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "my-agent-openai-key"},
         "stringData": {"OPENAI_API_KEY": KEY},
     }))?;
-    world.namespace.create(&json!({
+    harness.namespace.create(&json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": agent_kind, "metadata": {"name": "my-agent"},
         "spec": {"agents": {"default": {"model": "gpt-4o-mini"}}, "policyRef": "own-model"},
     }))?;
     // The floor of an installation lets a run send its key to its provider, and elsewhere only where a policy says so.
     // A key goes in plain to a Service only.
-    let (host, port) = (format!("model.{}.svc", world.namespace.name()), 8080);
-    world.namespace.lead("model", port, server.address(), None)?;
-    world.namespace.create(&json!({
+    let (host, port) = (format!("model.{}.svc", harness.namespace.name()), 8080);
+    harness.namespace.lead("model", port, server.address(), None)?;
+    harness.namespace.create(&json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumPolicy", "metadata": {"name": "own-model"},
         "spec": {"networkPolicy": {"allowedEgress": [{"host": host, "port": port}]}},
     }))?;
@@ -127,7 +127,7 @@ fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
     let applied = kubectl.feed(&["apply", "-f", "-"], &run)?;
     ensure!(applied.success, "{}", applied.stderr);
 
-    let run = world.ended("test-echo")?;
+    let run = harness.ended("test-echo")?;
     let result = ["get", "agentrun", "test-echo", "-o", "jsonpath={.status.result}"];
     let result = kubectl.run(&result)?;
     assert!(result.contains("Hello from sidecar!"), "{run}");
@@ -138,7 +138,7 @@ fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
         (&json!(250), &json!(30), &json!(1)),
         "{run}"
     );
-    assert_eq!(world.left_of(&run)?, Vec::<String>::new());
+    assert_eq!(harness.left_of(&run)?, Vec::<String>::new());
     // What the model was told is what the sidecar wrote. The task and the call have these words too, so only the message
     // with the result counts.
     let requests = server.requests();
@@ -147,14 +147,17 @@ fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
     let told = results(&requests[1].json());
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0].lines().next(), Some("Hello from sidecar!"));
-    assert_eq!(world.acts(&run)?, [(Actor::Skill, Outcome::Exited { code: 0 })]);
+    assert_eq!(harness.acts(&run)?, [(Actor::Skill, Outcome::Exited { code: 0 })]);
     Ok(())
 }
 
 /// What a request tells the model of its calls.
 pub fn results(request: &Value) -> Vec<String> {
     let messages = request["messages"].as_array().into_iter().flatten();
-    messages.filter(|it| it["role"] == "tool").map(|it| it["content"].as_str().unwrap_or_default().to_owned()).collect()
+    messages
+        .filter(|message| message["role"] == "tool")
+        .map(|message| message["content"].as_str().unwrap_or_default().to_owned())
+        .collect()
 }
 
 #[test]

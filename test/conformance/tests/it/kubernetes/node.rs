@@ -15,7 +15,7 @@ use sympozium_testkit::cluster::api::Api;
 /// Files of a workspace, by their path in it.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// Where claims of cases are kept, below the node's `/var/lib`.
+/// Where claims of cases are records, below the node's `/var/lib`.
 const CLAIMS: &str = "conformance-claims";
 /// More than any case writes.
 const CLAIM_SIZE: &str = "1Gi";

@@ -141,7 +141,7 @@ fn usual(api: &Api, path: &str) -> anyhow::Result<Option<Value>> {
     Ok(found.map(|mut floor| {
         let denied = floor.pointer_mut("/spec/lifecyclePolicy/deniedResources");
         if let Some(list) = denied.and_then(Value::as_array_mut) {
-            list.retain(|it| !it.as_str().is_some_and(|it| it.starts_with(MARK)));
+            list.retain(|resource| !resource.as_str().is_some_and(|name| name.starts_with(MARK)));
         }
         floor
     }))

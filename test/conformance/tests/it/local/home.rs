@@ -63,9 +63,6 @@ impl Home {
 
 /// A new directory that is not below `/tmp`, where parts of a run have something of their own.
 pub fn directory() -> anyhow::Result<TempDir> {
-    let base = match as_user::is_root() {
-        true => PathBuf::from("/run"),
-        false => static_build::target_directory(),
-    };
+    let base = if as_user::is_root() { PathBuf::from("/run") } else { static_build::target_directory() };
     Ok(tempfile::Builder::new().prefix("conform-").tempdir_in(base)?)
 }

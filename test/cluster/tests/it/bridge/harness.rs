@@ -12,12 +12,10 @@ use sympozium_api::names::ImageRef;
 use sympozium_ipc::credential::{Claims, KEY_BYTES, KeyRing};
 use sympozium_plan::plan::{Images, Limits, PlanSettings};
 use sympozium_plan::render::{GatewayAddress, RenderSettings, Rendered};
-use sympozium_testkit::cluster::{Cluster, Image, Namespace, Security, Tier, eventually};
+use sympozium_testkit::cluster::{Cluster, Exclusivity, Image, Namespace, Security, Tier, eventually};
 
-use crate::kinds;
 use crate::pods::{self, PATIENCE};
-use crate::render::world::{create_runs, documents, move_to, realise};
-use crate::together::{Together, together};
+use crate::render::manifests::{create_runs, documents, move_to, realise};
 
 /// Where the gateway keeps what runs report.
 pub const RECORDS: &str = "/records/runs";
@@ -48,7 +46,7 @@ pub struct Given<'a> {
 }
 
 /// A run that was planned and rendered, and its gateway, which serves. Nothing of the run exists yet.
-pub struct World {
+pub struct Harness {
     pub tier: Tier,
     pub namespace: Namespace,
     pub plan: RunPlan,
@@ -58,7 +56,7 @@ pub struct World {
     system: Namespace,
     keys: KeyRing,
     /// Its network is held in by enforced policies.
-    _together: Together,
+    _exclusivity: Exclusivity,
 }
 
 /// Images of ours that a run needs.
@@ -69,7 +67,7 @@ struct Loaded {
     agent: String,
 }
 
-impl World {
+impl Harness {
     /// `None`, and a recorded skip, where there is no such cluster.
     pub fn new(given: &Given<'_>) -> Result<Option<Self>> {
         let Some(cluster) = Cluster::shared(given.tier)? else {
@@ -78,8 +76,8 @@ impl World {
         let Some(images) = load(cluster, given.agent)? else {
             return Ok(None);
         };
-        let together = together();
-        kinds::install(&cluster.kubectl())?;
+        let exclusivity = Exclusivity::shared();
+        cluster.kubectl().install_kinds()?;
         let namespace = cluster.namespace("bridge", Security::Restricted)?;
         let system = cluster.namespace("gateway", Security::Restricted)?;
         let address = GatewayAddress {
@@ -88,9 +86,9 @@ impl World {
             ..GatewayAddress::default()
         };
 
-        let mut worlds = [documents(&given.manifests.replace("SKILL", &images.skill))?];
-        move_to(&mut worlds[0], namespace.name());
-        create_runs(namespace.kubectl(), &mut worlds)?;
+        let mut manifests = [documents(&given.manifests.replace("SKILL", &images.skill))?];
+        move_to(&mut manifests[0], namespace.name());
+        create_runs(namespace.kubectl(), &mut manifests)?;
         let plan_settings = PlanSettings {
             images: Images {
                 agent: ImageRef::new(images.agent),
@@ -104,7 +102,7 @@ impl World {
             gateway: address.clone(),
             ..RenderSettings::default()
         };
-        let realised = realise(&worlds[0], &plan_settings, &render_settings)?;
+        let realised = realise(&manifests[0], &plan_settings, &render_settings)?;
         let (plan, rendered) = realised.context("not admitted")?;
 
         let key_file = format!("k1 {}\n", "5a".repeat(KEY_BYTES));
@@ -125,7 +123,7 @@ impl World {
             authority: authority.0.pem(),
             system,
             keys: KeyRing::parse(&key_file)?,
-            _together: together,
+            _exclusivity: exclusivity,
         }))
     }
 
@@ -134,12 +132,12 @@ impl World {
         let mut templates = self.rendered.objects.iter();
         let template = templates.find_map(|it| it.object.pod_template());
         let mut pod = serde_json::to_value(template.context("no pod")?)?;
-        self.place(&mut pod);
+        self.set_runtime_class(&mut pod);
         Ok(pod)
     }
 
     /// Has a pod run on the kernel that is tried.
-    pub fn place(&self, pod: &mut Value) {
+    pub fn set_runtime_class(&self, pod: &mut Value) {
         if self.tier == Tier::Gvisor {
             pod["spec"]["runtimeClassName"] = json!("gvisor");
         }
@@ -173,10 +171,7 @@ impl World {
     /// the second instance before it says anything.
     pub fn first_log(&self, pod: &str, container: &str) -> Result<String> {
         let previous = self.namespace.kubectl().attempt(&["logs", pod, "-c", container, "--previous"])?;
-        match previous.success {
-            true => Ok(previous.stdout),
-            false => self.log(pod, container),
-        }
+        if previous.success { Ok(previous.stdout) } else { self.log(pod, container) }
     }
 
     /// What the gateway logged.

@@ -1,4 +1,4 @@
-//! An authority of the test's own, and servers that it vouches for.
+//! A certificate authority of the test's own, and the servers that it signs certificates for.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// A new one.
+    /// A new one with this common name.
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -27,7 +27,7 @@ impl Authority {
 
     /// A server with a certificate for these names and addresses, that speaks these protocols.
     pub fn server(&self, names: &[&str], protocols: &[&str]) -> Arc<ServerConfig> {
-        let names: Vec<_> = names.iter().map(|&it| it.to_owned()).collect();
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let params = CertificateParams::new(names).expect("parameters");
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
@@ -38,7 +38,7 @@ impl Authority {
             .with_no_client_auth()
             .with_single_cert(vec![certificate.der().clone()], key)
             .expect("a configuration");
-        config.alpn_protocols = protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         Arc::new(config)
     }
 }

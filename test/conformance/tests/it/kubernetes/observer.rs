@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use sympozium_conformance::Case;
-use sympozium_conformance::case::{DecisionToGive, Deed, Meanwhile, Moment, PersonSays};
+use sympozium_conformance::case::{DecisionToGive, Intervention, Meanwhile, Moment, PersonSays};
 use sympozium_testkit::cluster::api::Change;
 use sympozium_testkit::cluster::runs::is_over;
 
+use super::namespace::CaseNamespace;
 use super::node::{Files, files};
 use super::objects::RUN;
-use super::place::Place;
 use super::turn::Turn;
 
 /// How long a run may take before it counts as stuck, once its pod is on the node.
@@ -27,9 +27,9 @@ const LOOK: Duration = Duration::from_millis(15);
 pub const PERSON: &str = "person@example.test";
 
 /// A run that goes on, as far as it was seen.
-pub struct Course<'c> {
+pub struct RunObserver<'c> {
     case: &'c Case,
-    place: &'c Place,
+    namespace: &'c CaseNamespace,
     /// Held until its pod is bound to the node; nothing for a run that is to have none.
     turn: Option<Turn>,
     decisions: VecDeque<DecisionToGive>,
@@ -50,18 +50,18 @@ pub struct Course<'c> {
 }
 
 /// What a watch reports.
-enum Seen {
+enum WatchEvent {
     Run(Change),
     Pod(Change),
     Question(Change),
     Record(Change),
 }
 
-impl<'c> Course<'c> {
-    pub fn new(case: &'c Case, place: &'c Place, turn: Option<Turn>, run: Value) -> Self {
+impl<'c> RunObserver<'c> {
+    pub fn new(case: &'c Case, namespace: &'c CaseNamespace, turn: Option<Turn>, run: Value) -> Self {
         Self {
             case,
-            place,
+            namespace,
             turn,
             decisions: case.spec.decisions.iter().cloned().collect(),
             waits: case.spec.meanwhile.is_some(),
@@ -90,43 +90,47 @@ impl<'c> Course<'c> {
     }
 
     fn watched(&mut self) -> anyhow::Result<()> {
-        let (report, seen) = channel();
-        let place = self.place;
-        let watch = |path: String, what: fn(Change) -> Seen| {
+        let (report, events) = channel();
+        let namespace = self.namespace;
+        let watch = |path: String, what: fn(Change) -> WatchEvent| {
             let report = report.clone();
             // Nobody listens any more once the run is over.
-            place.api.watch(&path, move |change| drop(report.send(what(change))))
+            namespace.api.watch(&path, move |change| drop(report.send(what(change))))
         };
         let mut watches = vec![
-            watch(place.runs(), Seen::Run)?,
-            watch(place.pods(), Seen::Pod)?,
-            watch(place.questions(), Seen::Question)?,
+            watch(namespace.runs(), WatchEvent::Run)?,
+            watch(namespace.pods(), WatchEvent::Pod)?,
+            watch(namespace.questions(), WatchEvent::Question)?,
         ];
         if self.awaits_call() {
-            watches.push(watch(place.records(), Seen::Record)?);
+            watches.push(watch(namespace.records(), WatchEvent::Record)?);
         }
         let mut deadline = Instant::now() + PLACE_DEADLINE;
         loop {
-            match seen.recv_timeout(LOOK) {
-                Ok(Seen::Run(Change::Current(run))) => self.see(run)?,
-                Ok(Seen::Pod(Change::Current(pod))) => {
+            match events.recv_timeout(LOOK) {
+                Ok(WatchEvent::Run(Change::Current(run))) => self.see(run)?,
+                Ok(WatchEvent::Pod(Change::Current(pod))) => {
                     if !pod["spec"]["nodeName"].is_null() && self.turn.take().is_some() {
                         deadline = Instant::now() + DEADLINE;
                     }
                 }
-                Ok(Seen::Question(Change::Current(question))) => self.hear(&question)?,
-                Ok(Seen::Run(Change::Deleted(_))) => bail!("the run was deleted"),
-                Ok(Seen::Record(Change::Current(record))) => self.called |= has_call(&record),
+                Ok(WatchEvent::Question(Change::Current(question))) => self.hear(&question)?,
+                Ok(WatchEvent::Run(Change::Deleted(_))) => bail!("the run was deleted"),
+                Ok(WatchEvent::Record(Change::Current(record))) => self.called |= has_call(&record),
                 Ok(
-                    Seen::Pod(Change::Deleted(_))
-                    | Seen::Question(Change::Deleted(_))
-                    | Seen::Record(Change::Deleted(_)),
+                    WatchEvent::Pod(Change::Deleted(_))
+                    | WatchEvent::Question(Change::Deleted(_))
+                    | WatchEvent::Record(Change::Deleted(_)),
                 ) => {}
                 // The API server ends watches now and then. A new one begins with what is there.
-                Ok(Seen::Run(Change::Ended(_))) => watches.push(watch(place.runs(), Seen::Run)?),
-                Ok(Seen::Pod(Change::Ended(_))) => watches.push(watch(place.pods(), Seen::Pod)?),
-                Ok(Seen::Question(Change::Ended(_))) => watches.push(watch(place.questions(), Seen::Question)?),
-                Ok(Seen::Record(Change::Ended(_))) => watches.push(watch(place.records(), Seen::Record)?),
+                Ok(WatchEvent::Run(Change::Ended(_))) => watches.push(watch(namespace.runs(), WatchEvent::Run)?),
+                Ok(WatchEvent::Pod(Change::Ended(_))) => watches.push(watch(namespace.pods(), WatchEvent::Pod)?),
+                Ok(WatchEvent::Question(Change::Ended(_))) => {
+                    watches.push(watch(namespace.questions(), WatchEvent::Question)?)
+                }
+                Ok(WatchEvent::Record(Change::Ended(_))) => {
+                    watches.push(watch(namespace.records(), WatchEvent::Record)?)
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("all watches have ended"),
             }
@@ -146,12 +150,12 @@ impl<'c> Course<'c> {
 
     /// Looks into the workspace. What it has last before the pod is gone is what the run leaves.
     fn look(&mut self) -> anyhow::Result<()> {
-        let place = match (&self.claim, self.run["status"]["podUID"].as_str()) {
+        let directory = match (&self.claim, self.run["status"]["podUID"].as_str()) {
             (Some(claim), _) => claim.clone(),
-            (None, Some(pod)) if self.sees_files => self.place.node.workspace(pod),
+            (None, Some(pod)) if self.sees_files => self.namespace.node.workspace(pod),
             (None, _) => return Ok(()),
         };
-        let Some(found) = files(&place) else {
+        let Some(found) = files(&directory) else {
             return Ok(());
         };
         // A directory that is being taken away loses its files one by one. Nothing in any case removes one.
@@ -236,8 +240,8 @@ impl<'c> Course<'c> {
             status["reason"] = json!(reason);
         }
         let name = question["metadata"]["name"].as_str().unwrap_or_default();
-        let path = format!("{}/{name}/status", self.place.questions());
-        let answered = (self.place.person).merge(&path, &json!({ "status": status }));
+        let path = format!("{}/{name}/status", self.namespace.questions());
+        let answered = (self.namespace.person).merge(&path, &json!({ "status": status }));
         if let Err(error) = answered {
             self.surprises.push(format!("the answer was not taken: {error:#}"));
             // Nobody else would answer.
@@ -250,20 +254,20 @@ impl<'c> Course<'c> {
     fn interfere(&mut self) -> anyhow::Result<()> {
         self.waits = false;
         match self.case.spec.meanwhile.as_ref().map(|it| &it.act) {
-            Some(Deed::Cancel) => self.cancel(),
-            Some(Deed::Kill(part)) => {
+            Some(Intervention::Cancel) => self.cancel(),
+            Some(Intervention::Kill(part)) => {
                 let pod = self.run["status"]["podName"].as_str();
                 let pod = pod.context("the run has no pod")?;
-                self.place.kill(pod, part)
+                self.namespace.kill(pod, part)
             }
             None => Ok(()),
         }
     }
 
     fn cancel(&self) -> anyhow::Result<()> {
-        let path = format!("{}/{RUN}", self.place.runs());
+        let path = format!("{}/{RUN}", self.namespace.runs());
         let cancel = json!({ "spec": { "cancel": true } });
-        self.place.api.merge(&path, &cancel).map(drop)
+        self.namespace.api.merge(&path, &cancel).map(drop)
     }
 
     /// The files of the workspace; nothing where there never was one to look into.

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use sympozium_conformance::case::{DecisionToGive, Deed, Meanwhile, Moment, OutcomeKind, PersonSays};
-use sympozium_conformance::seen::{Kept, results};
-use sympozium_conformance::{Case, Seen};
+use sympozium_conformance::case::{DecisionToGive, Intervention, Meanwhile, Moment, OutcomeKind, PersonSays};
+use sympozium_conformance::observed::{Records, results};
+use sympozium_conformance::{Case, Observed};
 use sympozium_testkit::processes;
 
 use super::Local;
@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(240);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A run that goes on, as far as it was seen.
-pub struct Course<'c> {
+pub struct RunObserver<'c> {
     local: &'c Local,
     case: &'c Case,
     home: &'c Home,
@@ -40,7 +40,7 @@ pub struct Course<'c> {
     surprises: Vec<String>,
 }
 
-impl<'c> Course<'c> {
+impl<'c> RunObserver<'c> {
     pub fn new(local: &'c Local, case: &'c Case, home: &'c Home, pid: u32) -> Self {
         Self {
             local,
@@ -174,8 +174,8 @@ impl<'c> Course<'c> {
     fn interfere(&mut self) -> anyhow::Result<()> {
         self.waits = false;
         match self.case.spec.meanwhile.as_ref().map(|it| &it.act) {
-            Some(Deed::Cancel) => kill_process(self.raw_pid()?, Signal::INT)?,
-            Some(Deed::Kill(part)) => {
+            Some(Intervention::Cancel) => kill_process(self.raw_pid()?, Signal::INT)?,
+            Some(Intervention::Kill(part)) => {
                 let victim = self.process_of(part).with_context(|| format!("there is no process of {part}"))?;
                 let victim = Pid::from_raw(victim).context("a process without a number")?;
                 kill_process(victim, Signal::KILL)?;
@@ -207,7 +207,7 @@ impl<'c> Course<'c> {
     }
 
     /// What was seen, once the process is over.
-    pub fn seen(self, code: Option<i32>, said: &str) -> anyhow::Result<Seen> {
+    pub fn observed(self, code: Option<i32>, said: &str) -> anyhow::Result<Observed> {
         let runs = self.home.at("state/runs");
         let mut surprises = self.surprises;
         let Some(ended) = &self.ended else {
@@ -216,13 +216,13 @@ impl<'c> Course<'c> {
                 Some(1) => OutcomeKind::Refused,
                 _ => bail!("it ended with {code:?} and without a last event, and said: {said}"),
             };
-            let kept = fs::read_dir(&runs).into_iter().flatten().flatten();
-            surprises.extend(kept.map(|it| format!("{} is kept of it", it.path().display())));
-            return Ok(Seen {
+            let records = fs::read_dir(&runs).into_iter().flatten().flatten();
+            surprises.extend(records.map(|it| format!("{} is kept of it", it.path().display())));
+            return Ok(Observed {
                 outcome,
                 text: said.to_owned(),
                 rules: Vec::new(),
-                kept: None,
+                records: None,
                 leftovers: Vec::new(),
                 surprises,
             });
@@ -243,11 +243,11 @@ impl<'c> Course<'c> {
         let leftovers = ended["leftovers"].as_array().into_iter().flatten();
         let leftovers = leftovers.map(|it| format!("{it}, by its own word")).collect();
         let directory = runs.join(self.uid.as_deref().context("it never said its UID")?);
-        Ok(Seen {
+        Ok(Observed {
             outcome,
             text,
             rules: Vec::new(),
-            kept: Some(kept(&directory, self.workspace.as_deref(), self.around)?),
+            records: Some(records(&directory, self.workspace.as_deref(), self.around)?),
             leftovers,
             surprises,
         })
@@ -255,7 +255,11 @@ impl<'c> Course<'c> {
 }
 
 /// What is kept of a run in its directory.
-fn kept(directory: &Path, workspace: Option<&Path>, around: BTreeMap<String, Vec<String>>) -> anyhow::Result<Kept> {
+fn records(
+    directory: &Path,
+    workspace: Option<&Path>,
+    around: BTreeMap<String, Vec<String>>,
+) -> anyhow::Result<Records> {
     let read = |name: &str| {
         let path = directory.join(name);
         fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -271,7 +275,7 @@ fn kept(directory: &Path, workspace: Option<&Path>, around: BTreeMap<String, Vec
     if let Some(workspace) = workspace {
         collect(workspace, workspace, &mut files)?;
     }
-    Ok(Kept {
+    Ok(Records {
         plan: read("plan.json")?,
         receipts,
         head: report.and_then(|report| report["head"].as_str().map(str::to_owned)),

@@ -11,12 +11,11 @@ use sympozium_ipc::receipt::{Actor, Event, Outcome, verify};
 pub use sympozium_testkit::cluster::runs::{condition as condition_of, is_over};
 use sympozium_testkit::cluster::runs::{leftovers, objects_of};
 use sympozium_testkit::cluster::{
-    Cluster, Image, Installation, Kubectl, Namespace, Printed, Security, Tier, eventually,
+    Cluster, Exclusivity, Image, Installation, Kubectl, Namespace, Printed, Security, Tier, eventually,
 };
 
 use super::rights::HOLD;
-use crate::render::world::{documents, send};
-use crate::together::{Alone, Together, alone, together};
+use crate::render::manifests::{documents, send};
 
 /// How long a run may take on a loaded machine with two processors, from its creation to the proof that nothing is left.
 pub const PATIENCE: Duration = Duration::from_secs(300);
@@ -25,52 +24,39 @@ pub const IMAGE: &str = "docker.io/library/busybox:1.37";
 /// The same with `kubectl`.
 pub const KUBECTL_IMAGE: &str = "docker.io/alpine/kubectl:1.36.3";
 
-/// Whether a test changes something that all runs share.
-pub enum Company {
-    /// It does not.
-    Others,
-    /// It does.
-    Alone,
-}
-
-#[expect(dead_code, reason = "the guards are held, not read")]
-enum Held {
-    Others(Together),
-    Alone(Alone),
-}
-
 /// A namespace for runs.
-pub struct World {
+pub struct Harness {
     pub cluster: &'static Cluster,
     pub installation: &'static Installation<'static>,
     pub namespace: Namespace,
-    held: Rc<Held>,
+    exclusivity: Rc<Exclusivity>,
 }
 
-impl World {
+impl Harness {
     /// `None`, and a recorded skip, where there is no such cluster.
-    pub fn new(label: &str, company: Company) -> Result<Option<Self>> {
-        Self::secured(label, company, Security::Restricted)
+    pub fn new(label: &str, exclusivity: Exclusivity) -> Result<Option<Self>> {
+        Self::secured(label, exclusivity, Security::Restricted)
     }
 
-    /// As [`World::new`], in a namespace whose Pod Security lets pods have something of the node.
-    pub fn privileged(label: &str, company: Company) -> Result<Option<Self>> {
-        Self::secured(label, company, Security::Privileged)
+    /// As [`Harness::new`], in a namespace whose Pod Security lets pods have something of the node.
+    pub fn privileged(label: &str, exclusivity: Exclusivity) -> Result<Option<Self>> {
+        Self::secured(label, exclusivity, Security::Privileged)
     }
 
-    fn secured(label: &str, company: Company, security: Security) -> Result<Option<Self>> {
+    fn secured(label: &str, exclusivity: Exclusivity, security: Security) -> Result<Option<Self>> {
         let Some(cluster) = Cluster::shared(Tier::Node)? else {
             return Ok(None);
         };
         let Some(installation) = Installation::shared(cluster)? else {
             return Ok(None);
         };
-        let held = match company {
-            Company::Others => Held::Others(together()),
-            Company::Alone => Held::Alone(alone()),
-        };
         cluster.import(&Image::with_shell(IMAGE))?;
-        Ok(Some(Self { cluster, installation, namespace: cluster.namespace(label, security)?, held: Rc::new(held) }))
+        Ok(Some(Self {
+            cluster,
+            installation,
+            namespace: cluster.namespace(label, security)?,
+            exclusivity: Rc::new(exclusivity),
+        }))
     }
 
     /// Another namespace for the same test.
@@ -79,7 +65,7 @@ impl World {
             cluster: self.cluster,
             installation: self.installation,
             namespace: self.installation.namespace(label)?,
-            held: Rc::clone(&self.held),
+            exclusivity: Rc::clone(&self.exclusivity),
         })
     }
 
@@ -235,7 +221,9 @@ pub fn container_id(pod: &Value, name: &str) -> Result<String> {
 pub fn running_containers(pod: &Value) -> Vec<String> {
     let lists = ["initContainerStatuses", "containerStatuses"];
     let all = lists.iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
-    all.filter(|it| !it["state"]["running"].is_null()).filter_map(|it| it["name"].as_str().map(str::to_owned)).collect()
+    all.filter(|container| !container["state"]["running"].is_null())
+        .filter_map(|container| container["name"].as_str().map(str::to_owned))
+        .collect()
 }
 
 /// A policy by which a run begins only when its network is held in. Without one it waits ten seconds for that, which

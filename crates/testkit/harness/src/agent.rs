@@ -1,7 +1,6 @@
-//! An agent that says whatever a test wants to the door.
+//! An agent at the door that sends whatever a test wants.
 
 use std::path::Path;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -16,9 +15,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// How long an agent of a test waits for anything.
-pub const TIMEOUT: Duration = Duration::from_secs(180);
-const PAUSE: Duration = Duration::from_millis(5);
+use crate::{POLL_INTERVAL, TIMEOUT};
 
 /// An agent at the door.
 pub struct Agent {
@@ -30,7 +27,7 @@ pub struct Agent {
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
-    /// Whether the bridge itself says no.
+    /// Whether the bridge itself refuses.
     pub refused: bool,
     pub body: Bytes,
 }
@@ -43,14 +40,14 @@ impl Agent {
             loop {
                 match UnixStream::connect(&socket).await {
                     Ok(stream) => return stream,
-                    Err(_) => sleep(PAUSE).await,
+                    Err(_) => sleep(POLL_INTERVAL).await,
                 }
             }
         });
         Self::from_stream(connected.await.expect("a door")).await
     }
 
-    /// Speaks over a connection that is there.
+    /// Uses a connection that is open.
     pub async fn from_stream(stream: UnixStream) -> Self {
         let (requests, connection) =
             http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await.expect("HTTP/2");
@@ -86,7 +83,7 @@ impl Agent {
         self.ask(&format!("{}{tool}", path::TOOLS), arguments).await
     }
 
-    /// Has a shell of a pack run a line.
+    /// Runs a line in the shell of a pack.
     pub async fn execute(&self, pack: &str, line: &str) -> Result<ToolAnswer, Refusal> {
         self.call("execute_command", json!({ "target": pack, "command": line })).await
     }
@@ -97,20 +94,20 @@ impl Agent {
         Ok(answer.permit)
     }
 
-    /// Says what came of a permit.
+    /// Reports on a permit.
     pub async fn report(&self, permit: u64) -> Reply {
         let body = json!({ "outcome": { "is": "done" }, "bytes": 7, "durationMs": 1 });
         let path = format!("{}{permit}{}", path::PERMITS, path::REPORT);
         self.post(&path, body.to_string()).await.expect("an answer")
     }
 
-    /// Says how it ended, with an answer.
+    /// Ends the run with an answer.
     pub async fn finish(&self, text: &str) -> Reply {
         let body = json!({ "is": "answer", "text": text });
         self.post(path::RESULT, body.to_string()).await.expect("an answer")
     }
 
-    /// Leaves without a word.
+    /// Disconnects without a result.
     pub fn leave(self) {
         self.connection.abort();
     }
@@ -123,9 +120,9 @@ impl Agent {
             message: error.to_string(),
             retry_after_ms: None,
         })?;
-        match reply.refused {
-            true => Err(serde_json::from_slice(&reply.body).expect("a refusal")),
-            false => Ok(serde_json::from_slice(&reply.body).expect("an answer")),
+        if reply.refused {
+            return Err(serde_json::from_slice(&reply.body).expect("a refusal"));
         }
+        Ok(serde_json::from_slice(&reply.body).expect("an answer"))
     }
 }

@@ -32,9 +32,9 @@ pub fn move_to(objects: &mut [Value], namespace: &str) {
 }
 
 /// Creates the runs among these objects, and gives each the UID that it got.
-pub fn create_runs(kubectl: &Kubectl, worlds: &mut [Vec<Value>]) -> Result<()> {
+pub fn create_runs(kubectl: &Kubectl, manifests: &mut [Vec<Value>]) -> Result<()> {
     let mut runs = Vec::new();
-    for objects in worlds.iter() {
+    for objects in manifests.iter() {
         let mut run = run_of(objects)?.clone();
         // The API server gives its own.
         if let Some(metadata) = run["metadata"].as_object_mut() {
@@ -43,7 +43,7 @@ pub fn create_runs(kubectl: &Kubectl, worlds: &mut [Vec<Value>]) -> Result<()> {
         runs.push(run);
     }
     let created = send(kubectl, &["create"], &runs)?;
-    for (objects, created) in worlds.iter_mut().zip(created) {
+    for (objects, created) in manifests.iter_mut().zip(created) {
         for object in objects.iter_mut().filter(|it| it["kind"] == "AgentRun") {
             object["metadata"]["uid"] = created["metadata"]["uid"].clone();
         }

@@ -10,7 +10,7 @@ use crate::case::OutcomeKind;
 
 /// What was seen of a run.
 #[derive(Debug)]
-pub struct Seen {
+pub struct Observed {
     /// How it ended.
     pub outcome: OutcomeKind,
     /// The answer, or why there is none.
@@ -18,7 +18,7 @@ pub struct Seen {
     /// The rules by which it was denied.
     pub rules: Vec<String>,
     /// What is kept of it; nothing of a run that never began.
-    pub kept: Option<Kept>,
+    pub records: Option<Records>,
     /// What of it is still there although it should not be. Empty when all is well.
     pub leftovers: Vec<String>,
     /// Questions without an answer in the case, answers without a question, moments that never came.
@@ -27,7 +27,7 @@ pub struct Seen {
 
 /// What is kept of a run that began.
 #[derive(Debug)]
-pub struct Kept {
+pub struct Records {
     /// The plan, as it was stored.
     pub plan: Vec<u8>,
     /// Its receipts: lines.
@@ -35,7 +35,7 @@ pub struct Kept {
     /// The head of the receipts that left the run with its last report, if there was one.
     pub head: Option<String>,
     /// What the model was told, by the id of the call.
-    pub results: BTreeMap<String, ResultSeen>,
+    pub results: BTreeMap<String, CallResult>,
     /// What is enforced around each part as a whole, by part; what is enforced around a command comes on top.
     pub around: BTreeMap<String, Vec<String>>,
     /// Files of the workspace, by their path in it; nothing where a backend cannot look.
@@ -44,7 +44,7 @@ pub struct Kept {
 
 /// What the model was told of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResultSeen {
+pub struct CallResult {
     /// Whether it failed.
     pub failed: bool,
     /// The text.
@@ -67,7 +67,7 @@ struct Line {
 /// # Errors
 ///
 /// When a line cannot be read, or a call has two results.
-pub fn results(transcript: &str) -> anyhow::Result<BTreeMap<String, ResultSeen>> {
+pub fn results(transcript: &str) -> anyhow::Result<BTreeMap<String, CallResult>> {
     let mut results = BTreeMap::new();
     for line in transcript.lines() {
         let line: Line =
@@ -75,7 +75,7 @@ pub fn results(transcript: &str) -> anyhow::Result<BTreeMap<String, ResultSeen>>
         if line.kind != "result" {
             continue;
         }
-        let seen = ResultSeen { failed: line.failed, text: line.text.unwrap_or_default() };
+        let seen = CallResult { failed: line.failed, text: line.text.unwrap_or_default() };
         let id = line.id;
         if results.insert(id.clone(), seen).is_some() {
             anyhow::bail!("the call {id} has two results");

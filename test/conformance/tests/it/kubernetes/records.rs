@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::rbac::RbacRule;
-use sympozium_conformance::seen::{Kept, results};
+use sympozium_conformance::observed::{Records, results};
 use sympozium_testkit::cluster::api::Api;
 use sympozium_testkit::cluster::runs::{condition, leftovers, listed_of};
 
@@ -68,7 +68,7 @@ impl Listing {
     }
 
     /// What is kept of a run; nothing of one that was never planned.
-    pub fn kept(&self, run: &Value, files: Option<BTreeMap<String, Vec<u8>>>) -> anyhow::Result<Option<Kept>> {
+    pub fn records(&self, run: &Value, files: Option<BTreeMap<String, Vec<u8>>>) -> anyhow::Result<Option<Records>> {
         let Some(plan) = self.plan()? else {
             return Ok(None);
         };
@@ -78,7 +78,7 @@ impl Listing {
             bail!("the plan is not the one whose digest the run has");
         }
         let head = status["report"]["receiptsHead"].as_str();
-        Ok(Some(Kept {
+        Ok(Some(Records {
             plan,
             receipts: self.lines("receipts")?.into_bytes(),
             head: head.map(str::to_owned),
@@ -109,7 +109,7 @@ pub fn rights_left(api: &Api, run: &Value, plan: &[u8]) -> anyhow::Result<Vec<St
     let plan = RunPlan::read(plan)?;
     let grants = run["status"]["grants"].as_array().into_iter().flatten();
     let accounts: Vec<&str> =
-        grants.filter(|it| it["kind"] == "ServiceAccount").filter_map(|it| it["name"].as_str()).collect();
+        grants.filter(|grant| grant["kind"] == "ServiceAccount").filter_map(|grant| grant["name"].as_str()).collect();
     let namespace = plan.run.namespace.as_str();
     let mut reviews = Vec::new();
     for identity in &plan.identities {
