@@ -151,7 +151,7 @@ pub enum PolicyChoice {
 /// The format of the output of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RunFormat {
-    /// Text, as it happens.
+    /// Human-readable lines, as it happens.
     Text,
     /// One object, at the end of the run.
     Json,

@@ -261,7 +261,7 @@ fn a_run_may_be_on_one_side_only() {
     };
     let (with, without) = ("../explain/two-runs.yaml", "../explain/ops.yaml");
     assert_eq!(compared(without, with), (Some(4), "AgentRun default/one: was absent, is admitted now".to_owned()));
-    assert_eq!(compared(with, without), (Some(0), "AgentRun default/one: was admitted, is not there now".to_owned()));
+    assert_eq!(compared(with, without), (Some(0), "AgentRun default/one: was admitted, is absent now".to_owned()));
     assert_eq!(compared(without, without), (Some(1), String::new()));
     assert_eq!(compared("no-such-file.yaml", with).0, Some(1));
 }
