@@ -1,7 +1,7 @@
 //! Builds the sandbox spec of each part: what it sees of this machine, at which paths, and the command in it.
 //!
-//! Nothing is decided here. Mounts, variables and limits come from the plan; what only a pod has (an image, an address of
-//! the gateway) is substituted.
+//! Nothing is decided here. Mounts, variables and limits come from the plan; what only a pod has (an image, an address
+//! of the gateway) is substituted.
 
 mod command;
 mod environment;

@@ -13,8 +13,8 @@ use sympozium_local::state::is_exclusively_ours;
 use crate::failure::Failure;
 use crate::run::assemble::HostEnvironment;
 
-/// Finds the file with the floor: `CONFIG/floor.yaml`, or else the one of `--floor`; `None` for the floor that comes with
-/// this program.
+/// Finds the file with the floor: `CONFIG/floor.yaml`, or else the one of `--floor`; `None` for the floor that is
+/// shipped with this program.
 pub fn find(flag: Option<&Path>, host: &HostEnvironment<'_>) -> Result<Option<PathBuf>, Failure> {
     let flag = flag.map(Path::to_owned);
     let Some(path) = host.configuration.as_ref().map(|it| it.join("floor.yaml")) else {
