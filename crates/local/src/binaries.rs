@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_directories_do_not_count() {
+    fn relative_directories_are_skipped() {
         let here = std::env::current_dir().unwrap();
         let directory = tempfile::tempdir_in(&here).unwrap();
         put(&directory.path().join("tool"), 0o755);

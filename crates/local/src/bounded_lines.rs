@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut_and_others_are_not() {
+    fn long_lines_are_truncated() {
         assert_eq!(lines("", 100), []);
         assert_eq!(lines("a\n\nabcd\n", 100), [whole("a"), whole(""), whole("abcd")]);
         let long = format!("abcde\nb\n{}\nend", "x".repeat(100_000));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_read() {
+    fn only_regular_files_are_opened() {
         let temporary = tempfile::tempdir().unwrap();
         let link = temporary.path().join("link");
         std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();

@@ -36,7 +36,7 @@ pub fn host_address(number: usize) -> Option<Ipv4Addr> {
     (number < MAX_HOSTS).then(|| Ipv4Addr::new(127, 1, 0, last))
 }
 
-/// Bring a skill's programs to the gateway.
+/// Forward connections of a skill's programs to the gateway.
 #[derive(Debug, Parser)]
 #[command(name = "gateway-forward", hide = true)]
 struct Arguments {
@@ -67,7 +67,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let socket = Path::new(GATEWAY_DIRECTORY).join(GATEWAY_SOCKET);
     let credential = read_credential(&arguments.credential)?;
     let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("the runtime cannot be started")?;
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
     runtime.block_on(async {
         let proxy = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.proxy));
         let proxy = TcpListener::bind(proxy).await.context("cannot listen on loopback")?;
@@ -82,7 +82,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// Reads the credential from the URL of the proxy.
 fn read_credential(path: &Path) -> anyhow::Result<Credential> {
     let bytes = read_bounded(path, 4096)?;
-    let text = zeroize::Zeroizing::new(String::from_utf8(bytes).context("the proxy's address is no text")?);
+    let text = zeroize::Zeroizing::new(String::from_utf8(bytes).context("the proxy's address is not UTF-8")?);
     let pair = text.trim().strip_prefix("http://").and_then(|rest| rest.split_once('@'));
     let pair = pair.and_then(|(pair, _)| pair.split_once(':'));
     let (user, password) = pair.context("the proxy's address has no credential")?;

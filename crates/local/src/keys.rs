@@ -51,12 +51,12 @@ pub fn find_key(keys: &[ModelKey], sources: &KeySources<'_>) -> Result<Option<Ke
     let of_first = |key| Some((first.variable.as_str().to_owned(), key));
     if let Some(path) = sources.file {
         let key = from_file(path)
-            .map_err(|error| HintedError::new(error, "give --key-file a file of your own with mode 600"))?;
+            .map_err(|error| HintedError::new(error, "--key-file needs a file of your own with mode 600"))?;
         return Ok(of_first(key));
     }
     if let Some(command) = sources.command {
         let key = command::run(command)
-            .map_err(|error| HintedError::new(error, "try it in a shell: it must print the key and nothing else"))?;
+            .map_err(|error| HintedError::new(error, "try the command in a shell: it must print only the key"))?;
         return Ok(of_first(key));
     }
     for key in keys {
@@ -80,7 +80,7 @@ pub fn is_in_environment(variable: &str, environment: &EnvLookup<'_>) -> bool {
 
 fn from_secret(key: &ModelKey, sources: &KeySources<'_>) -> Result<Option<Key>, HintedError> {
     let (name, variable) = (key.secret.as_str(), key.variable.as_str());
-    let hint = || format!("set it again: sympozium secret set {name} {variable}");
+    let hint = || format!("set the key again: sympozium secret set {name} {variable}");
     let failure = |error: anyhow::Error| HintedError::new(error, hint());
     let Some(secret) = (sources.secret)(name).map_err(failure)? else {
         return Ok(None);
@@ -101,7 +101,7 @@ fn from_environment(variable: &str, sources: &KeySources<'_>) -> Result<Option<K
     if let Some(value) = set(variable) {
         let value = Zeroizing::new(value.into_vec());
         let read = parse_key(&value).with_context(|| format!("the variable {variable}"));
-        let key = read.map_err(|error| HintedError::new(error, "set it to the key and nothing else"))?;
+        let key = read.map_err(|error| HintedError::new(error, "set the variable to the key only"))?;
         return Ok(Some((variable.to_owned(), key)));
     }
     let of_file = format!("{variable}{FILE_SUFFIX}");
@@ -109,18 +109,19 @@ fn from_environment(variable: &str, sources: &KeySources<'_>) -> Result<Option<K
         return Ok(None);
     };
     let read = from_file(&PathBuf::from(path)).with_context(|| format!("the variable {of_file}"));
-    let hint = "it must name a file of your own with mode 600";
+    let hint = "the variable must name a file of your own with mode 600";
     let key = read.map_err(|error| HintedError::new(error, hint))?;
     Ok(Some((variable.to_owned(), key)))
 }
 
 fn missing_key(key: &ModelKey, uses_environment: bool) -> HintedError {
     let ModelKey { variable, secret } = key;
-    let mut hint = format!("sympozium secret set {secret} {variable}; or --key-file FILE, --key-command COMMAND");
+    let mut hint =
+        format!("set one with `sympozium secret set {secret} {variable}`, --key-file FILE, --key-command COMMAND");
     hint.push_str(&match uses_environment {
         true => format!(", {variable} or {variable}{FILE_SUFFIX} in the environment"),
         false => format!(
-            "; {variable} of the environment is for the provider's own address only: --key-command 'printenv {variable}' gives it to this one"
+            "; {variable} of the environment is only used for the provider's own address: --key-command 'printenv {variable}' gives it to this one"
         ),
     });
     HintedError::new(anyhow!("there is no key for the model's provider"), hint)
@@ -143,13 +144,13 @@ fn from_file(path: &Path) -> anyhow::Result<Zeroizing<String>> {
 fn parse_key(bytes: &[u8]) -> anyhow::Result<Zeroizing<String>> {
     let bytes = bytes.trim_ascii();
     if bytes.is_empty() {
-        bail!("there is no key in it");
+        bail!("it contains no key");
     }
     if bytes.len() > MAX_KEY_BYTES {
-        bail!("it has more than {MAX_KEY_BYTES} bytes, which no key has");
+        bail!("it has more than {MAX_KEY_BYTES} bytes, which is too long for a key");
     }
     match std::str::from_utf8(bytes) {
         Ok(text) if text.bytes().all(|it| it.is_ascii_graphic()) => Ok(Zeroizing::new(text.to_owned())),
-        _ => bail!("it has more than one word, or characters that no key has"),
+        _ => bail!("it has more than one word, or characters that are invalid in a key"),
     }
 }

@@ -49,7 +49,7 @@ fn find_mounts(directory: &Path) -> Vec<String> {
         return Vec::new();
     };
     let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else {
-        return vec!["mounts that cannot be listed".to_owned()];
+        return vec!["mounts: /proc/self/mountinfo cannot be read".to_owned()];
     };
     // Escaped as in proc_pid_mountinfo(5).
     let mut escaped = directory.replace('\\', "\\134");

@@ -50,15 +50,15 @@ pub fn read_run_log(
 }
 
 fn run_error(error: anyhow::Error) -> HintedError {
-    HintedError::new(error, "`sympozium show` says what became of the run")
+    HintedError::new(error, "`sympozium show` prints the state of the run")
 }
 
 fn part_error(error: anyhow::Error) -> HintedError {
-    HintedError::new(error, "`sympozium show` says what is kept of the run")
+    HintedError::new(error, "`sympozium show` lists the stored files of the run")
 }
 
-/// Called when the connection broke before the last event. The run may have ended all the same: then passes on the rest
-/// of its transcript.
+/// Called when the connection broke before the last event. If the run has ended nevertheless, passes on the rest of its
+/// transcript.
 fn read_rest(
     directory: &RunDirectory,
     passed: usize,
@@ -91,14 +91,14 @@ fn connect_stream(directory: &RunDirectory) -> anyhow::Result<Option<EventStream
         // The run is starting, and will listen soon.
         std::thread::sleep(POLL_INTERVAL);
     }
-    Err(anyhow!("the run goes on, and does not listen"))
+    Err(anyhow!("the run is still running, but does not accept connections"))
 }
 
 /// Passes on the stored transcript, without the first `passed` lines.
 fn read_transcript(directory: &RunDirectory, passed: usize, sink: &mut dyn LogSink) -> Result<(), LogError> {
     let path = directory.join(files::TRANSCRIPT);
     if std::fs::symlink_metadata(&path).is_err() {
-        sink.note("nothing was said yet");
+        sink.note("the transcript is empty so far");
         return Ok(());
     }
     let report = read_report(directory).ok();
@@ -114,14 +114,14 @@ fn read_transcript(directory: &RunDirectory, passed: usize, sink: &mut dyn LogSi
     while let Some(line) = next()? {
         match line {
             BoundedLine::Whole(bytes) => sink.transcript_line(String::from_utf8_lossy(&bytes).into_owned())?,
-            BoundedLine::Truncated(_, length) => sink.note(&format!("a line of {length} bytes was left out")),
+            BoundedLine::Truncated(_, length) => sink.note(&format!("a line of {length} bytes was omitted")),
             // Cut off by a crash.
             BoundedLine::Unterminated(_) => {}
         }
     }
     sink.flush()?;
     if report.is_some_and(|report| report.transcript_cut) {
-        sink.note("there was more, which the plan does not keep");
+        sink.note("the transcript is truncated: it has reached the limit of the run's plan");
     }
     Ok(())
 }
@@ -130,7 +130,7 @@ fn read_transcript(directory: &RunDirectory, passed: usize, sink: &mut dyn LogSi
 pub fn read_report(directory: &RunDirectory) -> anyhow::Result<StoredReport> {
     let path = directory.join(files::REPORT);
     let bytes = read_bounded(&path, MAX_REPORT_BYTES)?;
-    serde_json::from_slice(&bytes).with_context(|| format!("{} is not what was reported", path.display()))
+    serde_json::from_slice(&bytes).with_context(|| format!("{} is not a valid report", path.display()))
 }
 
 /// Passes on the log of one part; with `follow`, until the run has ended.
@@ -145,9 +145,9 @@ pub fn read_part_log(
     if !parts.iter().any(|name| name == part) {
         let wanted = quote(part);
         let error = if parts.is_empty() {
-            anyhow!("no part {wanted} logged anything, nor did any other")
+            anyhow!("part {wanted} has no log, and neither has any other part")
         } else {
-            anyhow!("no part {wanted} logged anything; these did: {}", printable(parts.join(", ")))
+            anyhow!("part {wanted} has no log; the parts with logs are {}", printable(parts.join(", ")))
         };
         return Err(part_error(error).into());
     }
@@ -157,7 +157,7 @@ pub fn read_part_log(
         let is_last = !follow || !directory.is_running();
         let mut chunk = [0; 8192];
         loop {
-            let read = file.read(&mut chunk).context("cannot read what was logged").map_err(part_error)?;
+            let read = file.read(&mut chunk).context("cannot read the log").map_err(part_error)?;
             if read == 0 {
                 break;
             }

@@ -185,7 +185,7 @@ impl ActiveRun {
     /// Writes the record. A failure, such as a full disk, is a warning and does not end the run.
     fn write_record(&self) {
         if let Err(error) = self.directory.write_record(&self.record) {
-            let text = format!("the run's record cannot be written: {error:#}");
+            let text = format!("cannot write the record of the run: {error:#}");
             self.events.emit(Event::Warning { text });
         }
     }

@@ -44,7 +44,7 @@ pub fn verify_run(
     let plan = read_bounded(&directory.join("plan.json"), MAX_BYTES as u64)?;
     let plan = RunPlan::digest_of(&plan);
     if plan != record.plan {
-        bail!("plan.json has digest {plan}, and run.json says {}", record.plan);
+        bail!("plan.json has digest {plan}, but run.json has {}", record.plan);
     }
     // Before the receipts: in a running run the report is replaced after the receipts that it covers are written.
     let path = directory.join(files::REPORT);
@@ -58,14 +58,14 @@ pub fn verify_run(
                 is_complete: true,
             });
         }
-        bail!("there is no report.json: the run ended before it reported anything, or it was removed");
+        bail!("there is no report.json: the run ended before its first report, or the file was removed");
     }
     let report = read_report(directory)?;
     if report.run != record.uid {
-        bail!("report.json is of another run");
+        bail!("report.json belongs to another run");
     }
     if report.plan != plan {
-        bail!("report.json is of a run with plan {}, and plan.json has digest {plan}", report.plan);
+        bail!("report.json belongs to a run with plan {}, but plan.json has digest {plan}", report.plan);
     }
     let end = ExpectedEnd { head: Some(&report.head), count: Some(report.receipts), bytes: report.receipts_bytes };
     let path = directory.join(files::RECEIPTS);
@@ -74,7 +74,7 @@ pub fn verify_run(
         return check_end(&mut verifier, &end, 0).map(|checked| VerifiedChain { is_running: is_alive, ..checked });
     }
     let file = open_regular(&path)?;
-    let length = file.metadata().context("cannot see receipts.jsonl")?.len();
+    let length = file.metadata().context("cannot read the length of receipts.jsonl")?.len();
     let checked = verify_chain(file, &plan, &end, on_receipt).context(files::RECEIPTS)?;
     Ok(VerifiedChain {
         unreported_bytes: length.saturating_sub(report.receipts_bytes),
@@ -102,11 +102,11 @@ pub fn verify_chain(
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 return Err(wrong(LineError::TooLong(length)).into());
             }
-            BoundedLine::Unterminated(_) => bail!("line {number}: it has no end: something was cut off"),
+            BoundedLine::Unterminated(_) => bail!("line {number}: truncated: it has no line break"),
         };
         let text = str::from_utf8(&bytes).map_err(|_| wrong(LineError::NotAReceipt))?;
         if !verify_line(&mut verifier, number, text, on_receipt)? {
-            // The caller has seen enough.
+            // The caller needs no more receipts.
             break;
         }
     }

@@ -18,7 +18,7 @@ const MAX_DIRECTORIES: u64 = 100_000_000;
 pub fn remove_tree(path: &Path) -> anyhow::Result<()> {
     let remove = || -> anyhow::Result<()> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            bail!("it has no directory above it");
+            bail!("it has no parent directory");
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = match rustix::fs::open(parent, flags, Mode::empty()) {
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_removed_with_success() {
+    fn a_missing_path_is_not_an_error() {
         let temporary = tempfile::tempdir().unwrap();
         remove_tree(&temporary.path().join("none")).unwrap();
         remove_tree(&temporary.path().join("none/below")).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_may_not_read_is_removed_too() {
+    fn directories_without_permissions_are_removed() {
         let temporary = tempfile::tempdir().unwrap();
         let tree = temporary.path().join("tree");
         fs::create_dir_all(tree.join("a/b/c")).unwrap();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn no_depth_is_too_deep() {
+    fn deep_trees_are_removed() {
         let temporary = tempfile::tempdir().unwrap();
         let tree = temporary.path().join("tree");
         fs::create_dir(&tree).unwrap();

@@ -57,8 +57,8 @@ impl ReportStore for EmittingReporter {
         self.records.cursor(run).await
     }
 
-    async fn store(&self, run: &Arc<RunFacts>, report: Report, kept: &ReportCursor) -> Result<(), HandlerError> {
-        self.records.store(run, report.clone(), kept).await?;
+    async fn store(&self, run: &Arc<RunFacts>, report: Report, cursor: &ReportCursor) -> Result<(), HandlerError> {
+        self.records.store(run, report.clone(), cursor).await?;
         self.emit_events(report);
         Ok(())
     }

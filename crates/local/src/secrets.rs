@@ -61,7 +61,7 @@ impl Secret {
             bail!("a Secret has at most {MAX_BYTES} bytes");
         }
         match self.0.keys().find(|key| !is_valid_key(key)) {
-            Some(key) => bail!("{} cannot be a key", quote(key)),
+            Some(key) => bail!("{} is not a valid key", quote(key)),
             None => Ok(()),
         }
     }
@@ -104,7 +104,7 @@ impl SecretStore {
     pub fn open(state: &StateDirectory, namespace: &str) -> anyhow::Result<Self> {
         if NamespaceName::from(namespace).check().is_err() {
             let namespace = quote(namespace);
-            bail!("{namespace} cannot be the name of a namespace");
+            bail!("{namespace} is not a valid name of a namespace");
         }
         let secrets = state.make_subdirectory("secrets")?;
         check_directory(&secrets)?;
@@ -133,15 +133,15 @@ impl SecretStore {
         }
         // The message of a parser may contain parts of the text.
         let Ok(written) = serde_json::from_slice::<SecretFile>(&bytes) else {
-            bail!("{} is not what we wrote", path.display());
+            bail!("{} is not a valid file of this store", path.display());
         };
         if written.format != FORMAT {
-            bail!("{} is of another release", path.display());
+            bail!("{} has the format of another release", path.display());
         }
         let mut secret = Secret::default();
         for (key, value) in &written.data {
             let Ok(value) = BASE64.decode(value) else {
-                bail!("{} is not what we wrote", path.display());
+                bail!("{} is not a valid file of this store", path.display());
             };
             secret.0.insert(key.clone(), Zeroizing::new(value));
         }
@@ -153,7 +153,7 @@ impl SecretStore {
     pub fn set(&self, name: &str, key: &str, value: Zeroizing<Vec<u8>>) -> anyhow::Result<()> {
         if !is_valid_name(name) {
             let name = quote(name);
-            bail!("{name} cannot be the name of a Secret here");
+            bail!("{name} is not a valid name of a Secret");
         }
         self.make_directory()?;
         let _lock = self.lock()?;
@@ -215,7 +215,7 @@ impl SecretStore {
         let data = secret.0.iter();
         let data = data.map(|(key, value)| (key.clone(), BASE64.encode(value.as_slice())));
         let written = SecretFile { format: FORMAT, data: data.collect() };
-        let bytes = serde_json::to_vec(&written).context("the Secret has no JSON")?;
+        let bytes = serde_json::to_vec(&written).context("cannot serialize the Secret as JSON")?;
         replace_file(&self.path(name), &Zeroizing::new(bytes))
     }
 
@@ -228,7 +228,7 @@ impl SecretStore {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
-                let context = format!("cannot make {}", self.directory.display());
+                let context = format!("cannot create {}", self.directory.display());
                 return Err(error).context(context);
             }
         }
@@ -252,7 +252,7 @@ fn is_not_found(error: &anyhow::Error) -> bool {
 /// Checks that a directory belongs to this user alone, and is not a link.
 fn check_directory(path: &Path) -> anyhow::Result<()> {
     let found = fs::symlink_metadata(path);
-    let found = found.with_context(|| format!("cannot see {}", path.display()))?;
+    let found = found.with_context(|| format!("cannot read the attributes of {}", path.display()))?;
     if !found.is_dir() {
         bail!("{} is not a directory", path.display());
     }
@@ -269,7 +269,7 @@ fn open_private(path: &Path) -> anyhow::Result<Option<File>> {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::LOOP) => {
-            bail!("{} is a link", path.display())
+            bail!("{} is a symbolic link", path.display())
         }
         Err(error) => {
             return Err(error).with_context(|| format!("cannot read {}", path.display()));
@@ -277,8 +277,8 @@ fn open_private(path: &Path) -> anyhow::Result<Option<File>> {
     };
     check_file(path, &file)?;
     let links = file.metadata().map(|it| it.nlink());
-    if links.with_context(|| format!("cannot see {}", path.display()))? != 1 {
-        bail!("{} has another name elsewhere", path.display());
+    if links.with_context(|| format!("cannot read the attributes of {}", path.display()))? != 1 {
+        bail!("{} has more than one hard link", path.display());
     }
     Ok(Some(file))
 }
@@ -286,7 +286,7 @@ fn open_private(path: &Path) -> anyhow::Result<Option<File>> {
 /// Checks that an open file is regular, belongs to this user, and is not accessible to others.
 pub fn check_file(path: &Path, file: &File) -> anyhow::Result<()> {
     let found = file.metadata();
-    let found = found.with_context(|| format!("cannot see {}", path.display()))?;
+    let found = found.with_context(|| format!("cannot read the attributes of {}", path.display()))?;
     if !found.is_file() {
         bail!("{} is not a regular file", path.display());
     }
@@ -295,10 +295,10 @@ pub fn check_file(path: &Path, file: &File) -> anyhow::Result<()> {
 
 fn check_owner(path: &Path, owner: u32, mode: u32) -> anyhow::Result<()> {
     if owner != rustix::process::geteuid().as_raw() {
-        bail!("{} belongs to somebody else", path.display());
+        bail!("{} belongs to another user", path.display());
     }
     match mode & 0o077 {
         0 => Ok(()),
-        _ => bail!("{} is open to others (mode {:03o})", path.display(), mode & 0o777),
+        _ => bail!("{} is accessible to other users (mode {:03o})", path.display(), mode & 0o777),
     }
 }

@@ -54,14 +54,14 @@ impl StateDirectory {
             make_private_directory(path).map_err(|error| {
                 HintedError::new(
                     error,
-                    "it must be yours alone: chmod 700, or set SYMPOZIUM_STATE to another directory",
+                    "the directory must belong to you with mode 700; or set SYMPOZIUM_STATE to another directory",
                 )
             })
         };
         private(&root)?;
         private(&root.join("runs"))?;
         // Sandboxes are built from paths without links: a directory that is later replaced by a link is not followed.
-        let real = root.canonicalize().context("the state directory cannot be found");
+        let real = root.canonicalize().context("cannot resolve the path of the state directory");
         let root = real.map_err(|error| HintedError::new(error, "set SYMPOZIUM_STATE to another directory"))?;
         Ok(Self { root })
     }
@@ -114,7 +114,7 @@ impl StateDirectory {
                 return Ok((directory, record));
             }
         }
-        let hint = "`sympozium runs` lists them";
+        let hint = "`sympozium runs` lists the runs";
         let mut runs = self.list_runs().map_err(|error| HintedError::new(error, hint))?;
         // UIDs first: a run may be named like the UID of another.
         let by_uid = runs.iter().position(|(_, run)| run.uid == wanted);
@@ -128,7 +128,7 @@ impl StateDirectory {
             (Some(only), true) => Ok(only),
             (Some(_), false) => Err(HintedError::new(
                 anyhow!("several runs have a UID that begins with {wanted}"),
-                "write more of it; `sympozium runs` lists them",
+                "use a longer prefix; `sympozium runs` lists the runs",
             )),
             (None, _) => Err(HintedError::new(anyhow!("there is no run {wanted}"), hint)),
         }
@@ -163,7 +163,7 @@ impl RunDirectory {
     pub fn create(&self) -> anyhow::Result<RunLock> {
         let make = |path: &Path| {
             let made = DirBuilder::new().mode(0o700).create(path);
-            made.with_context(|| format!("cannot make {}", path.display()))
+            made.with_context(|| format!("cannot create {}", path.display()))
         };
         make(&self.path)?;
         // First of all, so that a sweep sees that the run is alive. A process that checks the lock holds it for a
@@ -212,10 +212,10 @@ impl RunDirectory {
     pub fn read_record(&self) -> anyhow::Result<LocalRunRecord> {
         let path = self.join("run.json");
         let bytes = read_bounded(&path, MAX_RECORD_BYTES)?;
-        let record: LocalRunRecord =
-            serde_json::from_slice(&bytes).with_context(|| format!("{} is not what we wrote", path.display()))?;
+        let record: LocalRunRecord = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{} is not a valid record of a run", path.display()))?;
         if record.format != FORMAT {
-            bail!("{} is of another release", path.display());
+            bail!("{} has the format of another release", path.display());
         }
         Ok(record)
     }
@@ -233,9 +233,9 @@ impl RunDirectory {
         }
     }
 
-    /// Replaces the record. On an error the previous one is kept.
+    /// Replaces the record. On an error the previous one stays.
     pub fn write_record(&self, record: &LocalRunRecord) -> anyhow::Result<()> {
-        let mut bytes = serde_json::to_vec_pretty(record).context("the record has no JSON")?;
+        let mut bytes = serde_json::to_vec_pretty(record).context("cannot serialize the record as JSON")?;
         bytes.push(b'\n');
         replace_file(&self.join("run.json"), &bytes)
     }
@@ -291,7 +291,7 @@ fn check_trusted(path: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
     };
     match fs::metadata(&path) {
         Ok(found) if !is_exclusively_ours(&found) => {
-            bail!("{} belongs to somebody else, or others may write to it", path.display())
+            bail!("{} belongs to another user, or other users can write to it", path.display())
         }
         _ => Ok(Some(path)),
     }
@@ -324,12 +324,13 @@ fn base_directory(own: &str, xdg: &str, home: &str) -> anyhow::Result<Option<Pat
 /// others cannot write to it.
 pub fn make_private_directory(path: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.with_context(|| format!("cannot make {}", path.display()))?;
-    let found = fs::symlink_metadata(path).with_context(|| format!("cannot see {}", path.display()))?;
-    let followed = fs::metadata(path).with_context(|| format!("cannot see {}", path.display()))?;
+    made.with_context(|| format!("cannot create {}", path.display()))?;
+    let found =
+        fs::symlink_metadata(path).with_context(|| format!("cannot read the attributes of {}", path.display()))?;
+    let followed = fs::metadata(path).with_context(|| format!("cannot read the attributes of {}", path.display()))?;
     let ours = rustix::process::geteuid().as_raw();
     if !followed.is_dir() || found.uid() != ours || followed.uid() != ours || followed.mode() & 0o022 != 0 {
-        bail!("{} belongs to somebody else, or others may write to it", path.display());
+        bail!("{} belongs to another user, or other users can write to it", path.display());
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The runs of this machine, as every program sees runs.
+//! The runs of this machine as a [`RunStore`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -32,8 +32,9 @@ impl RunStore for StateDirectory {
     }
 
     fn list(&self, limit: Option<usize>) -> Result<Listed<RunView>, HintedError> {
-        let failed =
-            |error| HintedError::new(error, "see that the directory is readable, or set SYMPOZIUM_STATE to another");
+        let failed = |error| {
+            HintedError::new(error, "check that the directory is readable, or set SYMPOZIUM_STATE to another directory")
+        };
         let swept = sweep(self).map_err(failed)?;
         let mut warnings: Vec<String> = swept.failed.iter().map(|failure| format!("warning: {failure}")).collect();
         let runs = self.list_runs().map_err(failed)?;
@@ -98,20 +99,20 @@ impl RunStore for StateDirectory {
     }
 
     fn runs_with_receipts(&self) -> Result<Vec<String>, HintedError> {
-        let runs = self.list_runs().map_err(|error| HintedError::new(error, "see that the directory is readable"))?;
+        let runs = self.list_runs().map_err(|error| HintedError::new(error, "check that the directory is readable"))?;
         Ok(runs.into_iter().map(|(_, record)| record.uid).collect())
     }
 
     fn cancel(&self, run: &str) -> Result<Cancellation, HintedError> {
         let (directory, record) = self.find_run(run)?;
         let name = display_name(&record.name, &record.uid);
-        let failed = |error| HintedError::new(error, "`sympozium show` says how it stands");
+        let failed = |error| HintedError::new(error, "`sympozium show` prints the state of the run");
         if let Some(end) = directory.run_end(&record) {
             return Ok(Cancellation::AlreadyEnded { name, end: end.as_str() });
         }
         let Some(client) = Client::connect(&directory).map_err(failed)? else {
-            let error = anyhow!("{name} begins or ends just now, and does not listen");
-            return Err(HintedError::new(error, "try again in a moment"));
+            let error = anyhow!("{name} is starting or ending, and does not accept requests");
+            return Err(HintedError::new(error, "try again in a few seconds"));
         };
         client.stop(StopMode::Gently).map_err(failed)?;
         Ok(Cancellation::Requested { name })
@@ -121,14 +122,14 @@ impl RunStore for StateDirectory {
         let (directory, _) = self.find_run(&run.uid)?;
         end_and_lock(&directory, force)
             .and_then(|lock| remove_run(&directory, lock))
-            .with_context(|| format!("{} is not removed", run.display_name()))
-            .map_err(|error| HintedError::new(error, "`sympozium show` says what is known about it"))?;
+            .with_context(|| format!("{} was not removed", run.display_name()))
+            .map_err(|error| HintedError::new(error, "`sympozium show` prints the state of the run"))?;
         Ok(Removal::Done)
     }
 
-    /// A run that does not answer is skipped with a warning.
+    /// A run that does not respond is skipped with a warning.
     fn questions(&self) -> Result<Listed<PendingQuestion>, HintedError> {
-        let runs = self.list_runs().map_err(|error| HintedError::new(error, "see that the directory is readable"))?;
+        let runs = self.list_runs().map_err(|error| HintedError::new(error, "check that the directory is readable"))?;
         let (mut items, mut warnings) = (Vec::new(), Vec::new());
         for (directory, run) in runs {
             if run.outcome.is_some() || !directory.is_running() {
@@ -148,7 +149,7 @@ impl RunStore for StateDirectory {
                     question,
                 })),
                 Err(error) => warnings.push(format!(
-                    "warning: {} does not answer: {}",
+                    "warning: cannot read the questions of {}: {}",
                     printable(&run.name),
                     printable(format!("{error:#}"))
                 )),
@@ -158,7 +159,7 @@ impl RunStore for StateDirectory {
     }
 
     fn vote(&self, question: &PendingQuestion, vote: VoteChoice, reason: Option<&str>) -> anyhow::Result<VoteResult> {
-        let ended = || Ok(VoteResult::Refused("the run is over".to_owned()));
+        let ended = || Ok(VoteResult::Refused("the run has ended".to_owned()));
         let Ok((directory, _)) = self.find_run(&question.uid) else {
             return ended();
         };
@@ -218,7 +219,7 @@ fn end_and_lock(directory: &RunDirectory, force: bool) -> anyhow::Result<RunLock
         return Ok(lock);
     }
     if !force {
-        bail!("it goes on");
+        bail!("it is still running");
     }
     for (how, timeout) in [(StopMode::Gently, GRACEFUL_TIMEOUT), (StopMode::Now, KILL_TIMEOUT)] {
         if let Some(client) = Client::connect(directory)? {
@@ -228,7 +229,7 @@ fn end_and_lock(directory: &RunDirectory, force: bool) -> anyhow::Result<RunLock
             return Ok(lock);
         }
     }
-    bail!("it was told to end, and has not")
+    bail!("it was asked to end and then killed, and is still running")
 }
 
 /// Waits for the lock.

@@ -68,16 +68,16 @@ impl PartEnd {
     pub fn describe(&self) -> String {
         let how = match &self.termination {
             PartTermination::Ended(Termination::Exited(code)) => format!("exited with code {code}"),
-            PartTermination::Ended(Termination::Signaled(signal)) => format!("was ended by signal {signal}"),
-            PartTermination::TimedOut => "took too long".to_owned(),
-            PartTermination::OutOfMemory => "used more memory than it may".to_owned(),
-            PartTermination::Cancelled => "was ended".to_owned(),
+            PartTermination::Ended(Termination::Signaled(signal)) => format!("was killed by signal {signal}"),
+            PartTermination::TimedOut => "timed out".to_owned(),
+            PartTermination::OutOfMemory => "exceeded its memory limit".to_owned(),
+            PartTermination::Cancelled => "was cancelled".to_owned(),
             PartTermination::Lost(error) => sympozium_program::error_chain(error),
         };
         let tail = self.tail.trim();
         match tail.is_empty() {
             true => format!("{} {how}", self.part),
-            false => format!("{} {how}; it last said:\n{tail}", self.part),
+            false => format!("{} {how}; the end of its log:\n{tail}", self.part),
         }
     }
 }
@@ -176,9 +176,9 @@ impl PartRunner<'_> {
                 return None;
             }
         };
-        let told =
+        let sent =
             built.send(Ok(BuiltSandbox { report: Arc::clone(executor.report()), executor: Arc::downgrade(&executor) }));
-        if told.is_err() || self.barrier.is_some_and(|gate| !gate.wait()) {
+        if sent.is_err() || self.barrier.is_some_and(|gate| !gate.wait()) {
             return Some(PartTermination::Cancelled);
         }
         let mut executor = executor;
@@ -195,7 +195,7 @@ impl PartRunner<'_> {
             {
                 return Some(how);
             }
-            log.note(&format!("it failed ({how:?}) and is started again"));
+            log.note(&format!("the part failed ({how:?}) and is restarted"));
             thread::sleep(RESTART_BACKOFF * 2u32.pow(restarts));
             restarts += 1;
             if matches!(
@@ -212,7 +212,7 @@ impl PartRunner<'_> {
         }
     }
 
-    /// Runs the program of the part, with the forwarder to the gateway beside it.
+    /// Runs the program of the part, and concurrently the forwarder to the gateway.
     fn run_once(&self, executor: &Executor, log: &mut PartLog) -> PartTermination {
         let Some(forward) = &self.spec.forward else {
             return to_termination(
@@ -223,10 +223,10 @@ impl PartRunner<'_> {
             return PartTermination::Lost(RunError::Cancelled);
         };
         thread::scope(|scope| {
-            let beside = scope.spawn(|| executor.run(forward, Some(&stop)));
+            let forwarder = scope.spawn(|| executor.run(forward, Some(&stop)));
             let main = executor.run_with_output(&self.spec.start, Some(self.cancel), &mut |_, bytes| log.write(bytes));
             stop.cancel();
-            let _ = beside.join();
+            let _ = forwarder.join();
             to_termination(main)
         })
     }
@@ -257,7 +257,7 @@ impl PartLog {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(path);
         Ok(Self {
-            file: file.with_context(|| format!("cannot make {}", path.display()))?,
+            file: file.with_context(|| format!("cannot create {}", path.display()))?,
             written: 0,
             tail: Vec::new(),
         })

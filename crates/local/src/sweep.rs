@@ -48,10 +48,10 @@ pub fn sweep(state: &StateDirectory) -> anyhow::Result<SweepReport> {
 }
 
 /// Sweeps the directories of runs, but no control groups; a dry run only counts.
-pub fn sweep_runs(state: &StateDirectory, doing: RemovalMode) -> anyhow::Result<SweepReport> {
+pub fn sweep_runs(state: &StateDirectory, mode: RemovalMode) -> anyhow::Result<SweepReport> {
     let mut swept = SweepReport::default();
     for directory in list_run_directories(state)? {
-        if let Err(error) = sweep_run(&directory, doing, &mut swept)
+        if let Err(error) = sweep_run(&directory, mode, &mut swept)
             && swept.failed.len() < MAX_FAILURES
         {
             swept.failed.push(format!("{error:#}"));
@@ -83,7 +83,7 @@ pub fn is_abandoned(directory: &RunDirectory) -> bool {
     modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > ABANDONED_AGE))
 }
 
-fn sweep_run(directory: &RunDirectory, doing: RemovalMode, swept: &mut SweepReport) -> anyhow::Result<()> {
+fn sweep_run(directory: &RunDirectory, mode: RemovalMode, swept: &mut SweepReport) -> anyhow::Result<()> {
     let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
     let (live, socket) = (directory.live_directory(), directory.control_socket());
     // Most runs are torn down already, and cost two lookups.
@@ -97,13 +97,13 @@ fn sweep_run(directory: &RunDirectory, doing: RemovalMode, swept: &mut SweepRepo
         return Ok(());
     };
     if is_there(&live) {
-        if doing == RemovalMode::Remove {
+        if mode == RemovalMode::Remove {
             remove_tree(&live)?;
         }
         swept.live += 1;
     }
     if is_there(&socket) {
-        if doing == RemovalMode::Remove {
+        if mode == RemovalMode::Remove {
             fs::remove_file(&socket).with_context(|| format!("cannot remove {}", socket.display()))?;
         }
         swept.sockets += 1;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dead_left_goes_and_the_living_keep_theirs() {
+    fn only_leftovers_of_killed_runs_are_removed() {
         let temporary = tempfile::tempdir().unwrap();
         let state = StateDirectory::open_at(temporary.path().join("s")).unwrap();
         let (dead, lock) = made(&state, DEAD);
@@ -148,11 +148,11 @@ mod tests {
         symlink(&outside, state.run_directory(LINKED).path()).unwrap();
         fs::create_dir_all(state.runs_directory().join("other/live")).unwrap();
 
-        let told = sweep_runs(&state, RemovalMode::DryRun).unwrap();
+        let counted = sweep_runs(&state, RemovalMode::DryRun).unwrap();
         assert!(dead.live_directory().exists());
         let swept = sweep(&state).unwrap();
         let expected = SweepReport { live: 1, sockets: 1, failed: Vec::new() };
-        assert_eq!((&told, &swept), (&expected, &expected));
+        assert_eq!((&counted, &swept), (&expected, &expected));
         assert!(!dead.live_directory().exists() && !dead.control_socket().exists() && dead.logs_directory().exists());
         assert!(alive.live_directory().join("a/b").exists() && alive.control_socket().exists());
         assert!(beginning.live_directory().exists());
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_directory_that_is_a_link_leads_nowhere() {
+    fn a_live_directory_that_is_a_link_is_not_followed() {
         let temporary = tempfile::tempdir().unwrap();
         let state = StateDirectory::open_at(temporary.path().join("s")).unwrap();
         let directory = state.run_directory(DEAD);

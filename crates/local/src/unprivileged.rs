@@ -1,6 +1,6 @@
 //! Sandboxes without user namespaces, for machines that block them: held by Landlock, seccomp and supervision alone.
 //!
-//! Without a mount namespace nothing can be mounted at the paths of a pod: each part is told where its files are, and
+//! Without a mount namespace nothing can be mounted at the paths of a pod: each part gets the paths of its files as arguments, and
 //! sees those and the system's directories, nothing else of the machine. Without a network namespace commands get no
 //! sockets at all. What is impossible this way is refused before anything starts.
 
@@ -56,7 +56,7 @@ pub fn find_obstacles(prepared: &PreparedRun, live: &Path, workspace: Option<&Pa
     let floor = plan.isolation.floor.iter().copied();
     let lacking: Vec<&str> = floor.filter(|it| !holds(*it)).map(Guarantee::as_str).collect();
     if !lacking.is_empty() {
-        found.push(format!("its isolation floor asks for {}", lacking.join(", ")));
+        found.push(format!("its isolation floor requires {}", lacking.join(", ")));
     }
     for part in &plan.parts {
         let is_ours = matches!(part.role, Role::Agent | Role::Bridge);
@@ -68,10 +68,10 @@ pub fn find_obstacles(prepared: &PreparedRun, live: &Path, workspace: Option<&Pa
             None => format!("part {}", part.name),
         };
         if plan.credentials.iter().any(|it| it.part == part.name) {
-            found.push(format!("{who} has egress, and there is no network of its own for it"));
+            found.push(format!("{who} has egress, which needs a network namespace"));
         }
         if matches!(prepared.part_root(part), Some(PartRoot::Directory(_))) {
-            found.push(format!("{who} is run from the directory of an image"));
+            found.push(format!("{who} runs from the root file system of an image"));
         }
         let fixed: Vec<&str> = (part.mounts.iter())
             .map(|mount| mount.path.as_str())
@@ -80,17 +80,17 @@ pub fn find_obstacles(prepared: &PreparedRun, live: &Path, workspace: Option<&Pa
             .filter(|path| *path != paths::INPUT)
             .collect();
         if !fixed.is_empty() {
-            found.push(format!("{who} has files at {}", fixed.join(", ")));
+            found.push(format!("{who} needs files at the fixed paths {}", fixed.join(", ")));
         }
     }
     if let Some(workspace) = workspace.filter(|it| is_ancestor(it, live)) {
         let workspace = workspace.display();
-        found.push(format!("the workspace {workspace} holds the state of runs"));
+        found.push(format!("the workspace {workspace} contains the state directory of runs"));
     }
     found
 }
 
-/// Whether a mount of the pod can have another path here, because its user is told the path. A hook is not: its command
+/// Whether a mount of the pod can have another path here, because the part gets the path as an argument. A hook does not: its command
 /// contains the paths of the pod.
 fn can_be_remapped(role: &Role, path: &str) -> bool {
     let anybody = [paths::TMP, paths::SHM];
@@ -185,7 +185,7 @@ impl SandboxInputs<'_> {
         let pack = of_bridge.and_then(|it| it.path.as_str().strip_prefix(paths::IPC));
         let pack = pack.map(|it| it.trim_start_matches('/'));
         let pack = pack.filter(|it| !it.is_empty() && !it.contains('/'));
-        let pack = pack.with_context(|| format!("the bridge has no volume {}", mount.volume))?;
+        let pack = pack.with_context(|| format!("the bridge does not mount volume {}", mount.volume))?;
         self.make_live_directory(IPC_NAME)?;
         self.make_live_directory(&format!("{IPC_NAME}/{pack}"))
     }
@@ -195,7 +195,7 @@ impl SandboxInputs<'_> {
         let link = self.make_live_directory(PROGRAMS_NAME)?.join(part);
         match symlink(self.program, &link) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(error).with_context(|| format!("cannot make {}", link.display()));
+                return Err(error).with_context(|| format!("cannot create {}", link.display()));
             }
             _ => {}
         }
@@ -207,7 +207,7 @@ impl SandboxInputs<'_> {
     /// A path in `live`, relative to the working directory of the parts.
     fn path_from_live(&self, path: &Path) -> anyhow::Result<String> {
         let below = path.strip_prefix(self.live);
-        let below = below.with_context(|| format!("{} is elsewhere", path.display()))?;
+        let below = below.with_context(|| format!("{} is outside of the run's live directory", path.display()))?;
         path_to_string(&Path::new(LIVE_DIRECTORY).join(below))
     }
 
@@ -224,8 +224,8 @@ impl SandboxInputs<'_> {
             scratch: remap_path(placed, paths::TMP)?,
         });
         let input = self.make_live_directory(VIEW_NAME)?;
-        let bytes = to_canonical_json(&view).context("the agent's view has no JSON")?;
-        std::fs::write(input.join(AgentView::FILE), bytes).context("cannot write its view")?;
+        let bytes = to_canonical_json(&view).context("cannot serialize the agent's view as JSON")?;
+        std::fs::write(input.join(AgentView::FILE), bytes).context("cannot write the agent's view")?;
         config.view.readable.push(input.clone());
         let mut argv = vec![self.link_program(config, parts::AGENT)?];
         argv.push(format!("--input={}", self.path_from_live(&input)?));
@@ -267,7 +267,7 @@ impl SandboxInputs<'_> {
         if let Some(PartRoot::Host(programs)) = self.prepared.part_root(part) {
             for program in programs {
                 let link = tools.join(&program.name);
-                symlink(&program.path, &link).with_context(|| format!("cannot make {}", link.display()))?;
+                symlink(&program.path, &link).with_context(|| format!("cannot create {}", link.display()))?;
                 if !system_paths().any(|system| program.path.starts_with(system)) {
                     config.view.readable.push(program.path.clone());
                 }
@@ -285,7 +285,7 @@ impl SandboxInputs<'_> {
         config: &mut Config,
     ) -> anyhow::Result<Vec<String>> {
         let Some(exchange) = find_host_path(placed, paths::IPC) else {
-            bail!("it has no directory for its commands");
+            bail!("the skill has no /ipc directory");
         };
         let directories = ExecutorDirectories {
             ipc: exchange,
@@ -344,7 +344,7 @@ pub fn executor_arguments(
 fn hook_argv(part: &Part) -> anyhow::Result<Vec<String>> {
     match &part.start {
         Start::Image { command, args } if !command.is_empty() => Ok(command.iter().chain(args).cloned().collect()),
-        _ => bail!("it says nothing about what to run: give it a `command`"),
+        _ => bail!("the hook has no `command`"),
     }
 }
 
@@ -369,5 +369,5 @@ fn remap_path(placed: &[MappedMount<'_>], path: &str) -> anyhow::Result<String> 
 
 fn path_to_string(path: &Path) -> anyhow::Result<String> {
     let text = path.to_str().map(str::to_owned);
-    text.with_context(|| format!("{} is no text", path.display()))
+    text.with_context(|| format!("the path {} is not UTF-8", path.display()))
 }

@@ -32,7 +32,7 @@ pub struct Volumes {
     directories: BTreeMap<VolumeName, PathBuf>,
 }
 
-/// What volumes are created from, besides the plan.
+/// What volumes are created from, in addition to the plan.
 pub struct VolumeInputs<'g> {
     /// The `live` directory of the run.
     pub live: &'g Path,
@@ -52,7 +52,7 @@ impl Volumes {
                 continue;
             }
             let made = make_volume(prepared, volume, ground)
-                .with_context(|| format!("volume {} cannot be made", volume.name))?;
+                .with_context(|| format!("cannot create volume {}", volume.name))?;
             places.insert(volume.name.clone(), made);
         }
         Ok(Self { directories: places })
@@ -69,19 +69,19 @@ impl Volumes {
         };
         let below = Path::new(sub_path);
         if below.components().any(|it| !matches!(it, Component::Normal(_))) {
-            bail!("`{sub_path}` is not below volume {volume}");
+            bail!("subPath `{sub_path}` is not below volume {volume}");
         }
         // Checked component by component: skills may have left links in a persistent volume.
-        let mut place = directory.clone();
+        let mut path = directory.clone();
         for step in below.components() {
-            place.push(step);
-            match std::fs::symlink_metadata(&place) {
+            path.push(step);
+            match std::fs::symlink_metadata(&path) {
                 Ok(found) if found.is_dir() || found.is_file() => {}
-                Ok(_) => bail!("`{sub_path}` of volume {volume} leads elsewhere"),
-                Err(_) => make_directory(&place)?,
+                Ok(_) => bail!("subPath `{sub_path}` of volume {volume} contains a symbolic link or a special file"),
+                Err(_) => make_directory(&path)?,
             }
         }
-        Ok(Some(place))
+        Ok(Some(path))
     }
 }
 
@@ -120,7 +120,7 @@ fn make_volume(prepared: &PreparedRun, volume: &PlanVolume, ground: &VolumeInput
             return make_declared(&path, prepared, &volume.source, ground);
         }
         VolumeSource::Token { .. } | VolumeSource::Host { .. } => {
-            bail!("it is of a kind that there is not on one machine");
+            bail!("volumes of this kind are not supported on one machine");
         }
     }
     Ok(path)
@@ -150,9 +150,9 @@ fn make_declared(
                 write_secret(path, prepared, &name, settings.get("items"))?;
             }
             "persistentVolumeClaim" => return (ground.claims)(&text(settings, "claimName")?),
-            other => bail!("volumes of kind `{other}` are not for one machine"),
+            other => bail!("volumes of kind `{other}` are not supported on one machine"),
         },
-        (Some(_), Some(_)) => bail!("it is of several kinds at once"),
+        (Some(_), Some(_)) => bail!("the volume has several kinds"),
     }
     Ok(path.to_owned())
 }
@@ -218,11 +218,11 @@ fn write_items<'f>(
     let mut listed = Vec::new();
     for item in items {
         let field = |name: &str| item.get(name).and_then(Value::as_str);
-        let (Some(key), Some(place)) = (field("key"), field("path")) else {
+        let (Some(key), Some(file)) = (field("key"), field("path")) else {
             bail!("an item has no `key` or no `path`");
         };
         let bytes = all.get(key).with_context(|| format!("there is no key `{key}`"))?;
-        listed.push((place, *bytes));
+        listed.push((file, *bytes));
     }
     write_files(path, listed.into_iter())
 }
@@ -254,7 +254,7 @@ fn write_files<'f>(path: &Path, files: impl Iterator<Item = (&'f str, &'f [u8])>
 fn write(directory: &Path, name: &str, bytes: &[u8], program: bool) -> anyhow::Result<()> {
     let below = Path::new(name);
     if name.is_empty() || below.components().any(|it| !matches!(it, Component::Normal(_))) {
-        bail!("`{name}` cannot be the name of a file");
+        bail!("`{name}` is not a valid name of a file");
     }
     let mut parent = directory.to_owned();
     let mut steps = below.components().peekable();
@@ -279,7 +279,7 @@ fn write(directory: &Path, name: &str, bytes: &[u8], program: bool) -> anyhow::R
 pub fn make_directory(path: &Path) -> anyhow::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(error).with_context(|| format!("cannot make {}", path.display()))
+            Err(error).with_context(|| format!("cannot create {}", path.display()))
         }
         _ => Ok(()),
     }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::event::{Event, TimedEvent};
 use crate::time::now_ms;
 
-/// Events that are buffered for late and slow readers. A reader that missed older ones learns how many.
+/// Events that are buffered for late and slow readers. A reader that missed older ones gets their number.
 pub const MAX_EVENTS: usize = 16_384;
 
 /// The events of a run. Clones share the same log.
@@ -37,13 +37,13 @@ impl EventLog {
     /// Appends an event, with the current time.
     pub fn emit(&self, event: Event) {
         let timed = Arc::new(TimedEvent { at_ms: now_ms(), event });
-        let mut kept = self.buffer.lock();
-        if kept.events.len() == MAX_EVENTS {
-            kept.events.pop_front();
-            kept.dropped += 1;
+        let mut buffer = self.buffer.lock();
+        if buffer.events.len() == MAX_EVENTS {
+            buffer.events.pop_front();
+            buffer.dropped += 1;
         }
-        kept.events.push_back(timed);
-        drop(kept);
+        buffer.events.push_back(timed);
+        drop(buffer);
         self.count.send_modify(|count| *count += 1);
     }
 
@@ -58,15 +58,15 @@ impl EventReader {
     pub async fn next(&mut self) -> Arc<TimedEvent> {
         loop {
             {
-                let kept = self.log.buffer.lock();
-                if self.next < kept.dropped {
-                    let missed = kept.dropped - self.next;
-                    self.next = kept.dropped;
-                    let text = format!("{missed} events were missed: they came too fast to follow");
+                let buffer = self.log.buffer.lock();
+                if self.next < buffer.dropped {
+                    let missed = buffer.dropped - self.next;
+                    self.next = buffer.dropped;
+                    let text = format!("{missed} events were missed: more were emitted than could be read");
                     return Arc::new(TimedEvent { at_ms: now_ms(), event: Event::Warning { text } });
                 }
-                let place = usize::try_from(self.next - kept.dropped).unwrap_or(usize::MAX);
-                if let Some(event) = kept.events.get(place) {
+                let index = usize::try_from(self.next - buffer.dropped).unwrap_or(usize::MAX);
+                if let Some(event) = buffer.events.get(index) {
                     self.next += 1;
                     return Arc::clone(event);
                 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_reader_learns_how_much_it_missed() {
+    async fn a_slow_reader_gets_the_number_of_missed_events() {
         let log = EventLog::default();
         let mut reader = log.reader();
         for number in 0..MAX_EVENTS + 3 {

@@ -1,7 +1,7 @@
-//! What is known of a run, whichever backend realises it: its events, how it ended, and the store that it is in
-//! ([`RunStore`]).
+//! Runs as commands see them, whichever backend realises them: the events of a run, how it ended, and the store that
+//! has it ([`RunStore`]).
 //!
-//! Commands, and programs that are built on them, see runs through this crate alone. It never decides about a run, and
+//! Commands, and programs that are built on them, use runs only through this crate. It never decides about a run, and
 //! prints nothing.
 
 pub mod event;

@@ -1,13 +1,13 @@
-//! What a user decides for a whole run.
+//! Choices of a user for a whole run.
 
-/// What becomes of questions.
+/// How questions are decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ApprovalMode {
-    /// A person is asked: at this terminal, or from another by `sympozium approve`.
+    /// Ask the user, at this terminal or with `sympozium approve`.
     Ask,
-    /// Each is answered yes in the name of the user who started the run, if the policy permits that.
+    /// Approve every question as the user who starts the run, if the policy permits that.
     All,
-    /// Each is answered no.
+    /// Deny every question.
     None,
 }
 

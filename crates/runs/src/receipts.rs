@@ -40,12 +40,12 @@ impl fmt::Display for VerifiedChain {
         }
         write!(f, ", head {}", self.head)?;
         if !self.is_complete {
-            write!(f, "; without --head, an end that was cut off would not show")?;
+            write!(f, "; without --head, a truncated end is not detected")?;
         }
         if self.is_running {
-            write!(f, "; the run goes on, and this is what it has reported so far")?;
+            write!(f, "; the run is still running, and these are its receipts so far")?;
         } else if self.unreported_bytes > 0 {
-            write!(f, "; {} bytes behind them were never reported, and do not count", self.unreported_bytes)?;
+            write!(f, "; {} bytes after them were never reported, and are ignored", self.unreported_bytes)?;
         }
         Ok(())
     }
@@ -69,9 +69,9 @@ pub fn check_end(verifier: &mut Verifier, end: &ExpectedEnd<'_>, lines: usize) -
         && expected != found
     {
         if expected > found {
-            bail!("line {}: it is missing: there are {found} receipts, and {expected} were reported", lines + 1)
+            bail!("line {}: missing: there are {found} receipts, but {expected} were reported", lines + 1)
         } else {
-            bail!("line {}: it is one too many: there are {found} receipts, and {expected} were reported", expected + 1)
+            bail!("line {}: unexpected: there are {found} receipts, but {expected} were reported", expected + 1)
         }
     }
     if let Some(expected) = end.head

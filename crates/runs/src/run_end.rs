@@ -18,13 +18,13 @@ pub enum RunEnd {
         /// Every violation, with hints.
         why: String,
     },
-    /// It could not be started on this machine, or in the cluster that it was sent to.
+    /// The run could not be started on this machine, or in the cluster that it was sent to.
     Refused {
         /// Includes a hint.
         why: String,
     },
     TimedOut,
-    /// The user ended it.
+    /// A user ended the run.
     Cancelled,
     /// The process that realised it died before it wrote an outcome. Never stored: it follows from a lock that no
     /// process holds.

@@ -14,18 +14,18 @@ use crate::receipts::{OnReceipt, VerifiedChain};
 use crate::view::{RunView, short_uid};
 use crate::{HintedError, Question, RunEnd, TargetFlags, TimedEvent};
 
-/// The runs that one user can see in one place, and what can be done with them.
+/// The runs of one machine or one namespace, as one user can see and control them.
 ///
 /// # Contract
 ///
-/// - A run is named by its name, its UID, or a unique beginning of its UID of at least four characters. Where several
-///   runs have one name, the newest is meant. What is ambiguous or does not exist is an error, and nothing happens.
-/// - Everything that is read is bounded in count and bytes. What was left out is a warning, never an error.
+/// - A run is selected by its name, its UID, or a unique prefix of its UID of at least four characters. Of several runs
+///   with one name, the newest is selected. An ambiguous or unknown name is an error, and nothing happens.
+/// - Everything that is read is bounded in count and bytes. What was omitted is a warning, never an error.
 /// - Texts come from manifests, models and tools: the caller makes them printable.
 /// - Methods block. A server calls them on a thread for blocking work.
 /// - Nothing here starts a run, and nothing decides about powers: a vote counts if the backend accepts it.
 pub trait RunStore {
-    /// The flags with which a command addresses this store again.
+    /// The flags with which another command selects this store.
     fn target(&self) -> TargetFlags;
 
     /// Lists runs, newest first, at most `limit`. May remove what killed processes left behind.
@@ -33,14 +33,14 @@ pub trait RunStore {
 
     fn find(&self, run: &str) -> Result<RunRef, HintedError>;
 
-    /// Reads everything about a run. What cannot be read beside the run itself, such as its questions, is left out.
+    /// Reads everything about a run. If other data, such as its questions, cannot be read, it is omitted.
     fn show(&self, run: &str) -> Result<RunDetails, HintedError>;
 
     /// Passes the transcript of a run to `sink`, or the log of one part. With `follow`, returns after the run's last
     /// event.
     fn read_log(&self, run: &str, request: LogRequest<'_>, sink: &mut dyn LogSink) -> Result<(), LogError>;
 
-    /// Reads the receipts of a run, which the caller then verifies.
+    /// Reads the receipts of a run, for the caller to verify.
     fn receipts(&self, run: &str) -> Result<Box<dyn StoredReceipts>, HintedError>;
 
     /// The UIDs or names of all runs whose receipts can be verified.
@@ -61,11 +61,11 @@ pub trait RunStore {
     fn vote(&self, question: &PendingQuestion, vote: VoteChoice, reason: Option<&str>) -> anyhow::Result<VoteResult>;
 }
 
-/// A list, and what is not in it.
+/// A list, and what is missing from it.
 #[derive(Debug)]
 pub struct Listed<T> {
     pub items: Vec<T>,
-    /// How many more there are.
+    /// The number of items that are not in the list.
     pub omitted: usize,
     /// What could not be read.
     pub warnings: Vec<String>,
@@ -194,7 +194,7 @@ pub enum Cancellation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
     Done,
-    /// The removal is accepted, and takes more time than it was waited for.
+    /// The removal was accepted, and had not finished before a timeout.
     Pending,
 }
 
@@ -204,7 +204,7 @@ pub struct PendingQuestion {
     pub run: String,
     pub uid: String,
     pub question: Question,
-    /// What the store calls the question.
+    /// The name of the question in the store.
     pub key: String,
 }
 

@@ -1,4 +1,4 @@
-//! The flags that address the same place again: this machine, or a cluster.
+//! The flags that select the same machine or cluster in another command.
 
 /// The flags that a printed command needs to find the same runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,13 +45,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_what_must_be_typed() {
+    fn flags_are_quoted_for_a_shell() {
         assert_eq!(TargetFlags::local().as_str(), "");
-        let place = TargetFlags::cluster([
+        let target = TargetFlags::cluster([
             ("--cluster", None),
             ("--context", Some("arn:aws:eks/it's me")),
             ("-n", Some("team-a")),
         ]);
-        assert_eq!(place.as_str(), r" --cluster --context 'arn:aws:eks/it'\''s me' -n team-a");
+        assert_eq!(target.as_str(), r" --cluster --context 'arn:aws:eks/it'\''s me' -n team-a");
     }
 }

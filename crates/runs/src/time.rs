@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_written_to_the_millisecond() {
+    fn timestamps_are_formatted_with_milliseconds() {
         assert_eq!(format_timestamp(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(format_timestamp(1_794_836_641_042), "2026-11-16T13:44:01.042Z");
         assert_eq!(format_timestamp(u64::MAX), "1970-01-01T00:00:00.000Z");

@@ -104,18 +104,18 @@ impl Client {
     fn request(mut self, request: &Request) -> anyhow::Result<Reply> {
         self.send(request)?;
         read_line(&mut self.stream)
-            .context("the run does not answer")?
-            .ok_or_else(|| anyhow!("the run ended before it answered"))
+            .context("the run does not respond")?
+            .ok_or_else(|| anyhow!("the run ended before it responded"))
     }
 
     fn send(&mut self, request: &Request) -> anyhow::Result<()> {
-        let mut line = serde_json::to_vec(request).context("the request has no JSON")?;
+        let mut line = serde_json::to_vec(request).context("cannot serialize the request as JSON")?;
         line.push(b'\n');
         let written = self.stream.get_mut().write_all(&line);
         match written {
             // The run has refused the connection and closed it; the reason can still be read.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.context("the run does not listen"),
+            other => other.context("cannot send the request to the run"),
         }
     }
 }
@@ -130,7 +130,7 @@ impl Iterator for EventStream {
         }
         let event = match read_event(&mut self.stream) {
             Ok(Some(event)) => Ok(event),
-            Ok(None) => Err(anyhow!("whoever ran it is gone without a word")),
+            Ok(None) => Err(anyhow!("the process of the run was killed")),
             Err(error) => Err(error),
         };
         let is_last = |event: &TimedEvent| matches!(event.event, Event::Ended { .. });
@@ -147,7 +147,7 @@ fn read_event(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Option<Timed
         Event(Box<TimedEvent>),
         Reply(Reply),
     }
-    match read_line(stream).context("the run cannot be followed any more")? {
+    match read_line(stream).context("following the run failed")? {
         Some(Line::Event(event)) => Ok(Some(*event)),
         Some(Line::Reply(reply)) => Err(unexpected_reply(reply)),
         None => Ok(None),
@@ -163,15 +163,15 @@ fn read_line<T: for<'d> Deserialize<'d>>(stream: &mut BufReader<UnixStream>) -> 
         return Ok(None);
     }
     if line.len() > MAX_REPLY_BYTES {
-        bail!("a line of it has more than {MAX_REPLY_BYTES} bytes");
+        bail!("a line of the run's reply has more than {MAX_REPLY_BYTES} bytes");
     }
     let value = serde_json::from_slice(&line);
-    Ok(Some(value.context("what it says is not understood")?))
+    Ok(Some(value.context("the reply of the run is invalid")?))
 }
 
 fn unexpected_reply(reply: Reply) -> anyhow::Error {
     match reply {
-        Reply::Refused { why } => anyhow!("the run refuses: {}", printable(&why)),
-        _ => anyhow!("the run answers something else than it was asked"),
+        Reply::Refused { why } => anyhow!("the run refused the request: {}", printable(&why)),
+        _ => anyhow!("the reply of the run does not match the request"),
     }
 }

@@ -48,9 +48,9 @@ pub async fn serve(listener: UnixListener, handle: Arc<RunHandle>) {
                         }
                     };
                 }
-                Ok(_) => tracing::warn!("another user, or a process of a run, came to the control socket, and was sent away"),
+                Ok(_) => tracing::warn!("refused a connection to the control socket from another user or from a process of a run"),
                 Err(error) => {
-                    tracing::warn!(%error, "nobody can be let in at the control socket");
+                    tracing::warn!(%error, "cannot accept connections to the control socket");
                     tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
             },
@@ -66,8 +66,8 @@ async fn wait_for_end(mut events: EventReader) {
     while !matches!(events.next().await.event, Event::Ended { .. }) {}
 }
 
-/// Whether the peer is the user of this process, or root, and not a process of any run. Those may have the same user,
-/// and must not answer questions.
+/// Whether the peer is the user of this process, or root, and not a process of any run. Such a process may have the same
+/// user, and must not vote on questions.
 fn is_allowed_peer(stream: &UnixStream) -> bool {
     let ours = rustix::process::geteuid().as_raw();
     let Ok(peer) = stream.peer_cred() else {
@@ -122,7 +122,7 @@ impl ProcessStat {
 
 /// Refuses without waiting: the buffer of a new socket has room for the line.
 fn refuse_connection(stream: &UnixStream) -> io::Result<()> {
-    let why = format!("{MAX_CONNECTIONS} others are connected to this run already");
+    let why = format!("the run already has {MAX_CONNECTIONS} connections");
     stream.try_write(&to_json_line(&Reply::Refused { why })).map(|_| ())
 }
 
@@ -143,7 +143,7 @@ async fn read_request(from: &mut BufReader<OwnedReadHalf>) -> Result<Request, St
     let mut bytes = Vec::new();
     let mut bounded = from.take(MAX_REQUEST_BYTES as u64);
     match timeout(REQUEST_TIMEOUT, bounded.read_until(b'\n', &mut bytes)).await {
-        Err(_) => return Err("no request came in time".to_owned()),
+        Err(_) => return Err("no request arrived in time".to_owned()),
         Ok(Err(_)) => return Err("the request could not be read".to_owned()),
         Ok(Ok(_)) => {}
     }
@@ -153,7 +153,7 @@ async fn read_request(from: &mut BufReader<OwnedReadHalf>) -> Result<Request, St
             false => "a request ends with a line break".to_owned(),
         });
     }
-    serde_json::from_slice(&bytes).map_err(|_| "this is no request that this release understands".to_owned())
+    serde_json::from_slice(&bytes).map_err(|_| "not a valid request for this release".to_owned())
 }
 
 fn handle_request(handle: &RunHandle, request: Request) -> Reply {
@@ -173,7 +173,7 @@ fn handle_request(handle: &RunHandle, request: Request) -> Reply {
             handle.stop(how.into());
             Reply::Stopping
         }
-        Request::Follow => unreachable!("who follows is attended to by itself"),
+        Request::Follow => unreachable!("handle_connection streams events itself"),
     }
 }
 
@@ -189,7 +189,7 @@ async fn stream_events(mut from: BufReader<OwnedReadHalf>, mut to: OwnedWriteHal
         };
         let mut bytes = to_json_line(&*event);
         if bytes.len() > MAX_REPLY_BYTES {
-            let text = format!("an event of {} bytes was left out", bytes.len());
+            let text = format!("an event of {} bytes was omitted", bytes.len());
             bytes = to_json_line(&TimedEvent { at_ms: event.at_ms, event: Event::Warning { text } });
         }
         let is_last = matches!(event.event, Event::Ended { .. });

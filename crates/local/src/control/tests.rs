@@ -78,9 +78,9 @@ impl Harness {
     fn send_raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.stream();
         stream.write_all(bytes).unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
-        said
+        let mut received = String::new();
+        stream.read_to_string(&mut received).unwrap();
+        received
     }
 
     fn end(&self) -> Event {
@@ -132,7 +132,7 @@ fn events_are_followed_from_the_first_to_the_last() {
 }
 
 #[test]
-fn all_who_follow_get_the_last_event_though_the_run_is_over() {
+fn every_follower_gets_the_last_event_after_the_run_has_ended() {
     let mut run = Harness::new();
     let mut following: Vec<EventStream> = (0..8).map(|_| run.client().follow().unwrap()).collect();
     run.handle.events.emit(warning("one"));
@@ -149,19 +149,19 @@ fn all_who_follow_get_the_last_event_though_the_run_is_over() {
 }
 
 #[test]
-fn a_run_that_dies_is_told_from_one_that_ends() {
+fn a_killed_run_is_distinguished_from_an_ended_one() {
     let mut run = Harness::new();
     let mut following = run.client().follow().unwrap();
     run.handle.events.emit(warning("one"));
     assert_eq!(following.next().unwrap().unwrap().event, warning("one"));
     drop(run.drop_it.take());
     let error = following.next().unwrap().unwrap_err();
-    assert_eq!(error.to_string(), "whoever ran it is gone without a word");
+    assert_eq!(error.to_string(), "the process of the run was killed");
     assert!(following.next().is_none());
 }
 
 #[test]
-fn a_directory_may_be_deeper_than_an_address_is_long() {
+fn the_path_of_the_directory_may_be_longer_than_a_socket_address() {
     let name = ["d".repeat(100), "e".repeat(100)].join("/");
     let run = Harness::in_directory(Path::new(&name));
     assert!(run.directory.control_socket().as_os_str().len() > 200);
@@ -171,10 +171,10 @@ fn a_directory_may_be_deeper_than_an_address_is_long() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn an_invalid_request_is_refused() {
     let run = Harness::new();
     let refused = |why: &str| format!("{}\n", json!({"reply": "refused", "why": why}));
-    let not_understood = refused("this is no request that this release understands");
+    let not_understood = refused("not a valid request for this release");
     for line in [
         "\n",
         "{}\n",
@@ -195,7 +195,7 @@ fn what_is_no_request_is_refused() {
 }
 
 #[test]
-fn a_request_that_does_not_end_is_refused() {
+fn an_endless_request_is_refused() {
     let run = Harness::new();
     let mut stream = run.stream();
     stream.write_all(&[b' '; MAX_REQUEST_BYTES]).unwrap();
@@ -214,7 +214,7 @@ fn a_request_that_does_not_end_is_refused() {
 }
 
 #[test]
-fn one_too_many_is_told_so_and_room_comes_back() {
+fn connections_are_limited() {
     let run = Harness::new();
     run.handle.events.emit(warning("one"));
     let mut following: Vec<EventStream> = Vec::new();
@@ -225,10 +225,10 @@ fn one_too_many_is_told_so_and_room_comes_back() {
         following.push(reader);
     }
     let error = run.client().questions().unwrap_err();
-    assert_eq!(error.to_string(), "the run refuses: 32 others are connected to this run already");
+    assert_eq!(error.to_string(), "the run refused the request: the run already has 32 connections");
     let mut refused = run.client().follow().unwrap();
     let error = refused.next().unwrap().unwrap_err();
-    assert_eq!(error.to_string(), "the run refuses: 32 others are connected to this run already");
+    assert_eq!(error.to_string(), "the run refused the request: the run already has 32 connections");
     following.pop();
     let deadline = Duration::from_secs(60);
     let room = || run.client().questions().is_ok();
@@ -236,7 +236,7 @@ fn one_too_many_is_told_so_and_room_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_says_nothing_is_refused_and_who_does_not_read_is_left() {
+async fn silent_clients_are_refused_and_slow_readers_are_dropped() {
     let temporary = tempfile::tempdir().unwrap();
     let state = StateDirectory::open_at(temporary.path().join("state")).unwrap();
     let directory = state.run_directory("11111111-2222-4333-8444-555555555555");
@@ -248,10 +248,10 @@ async fn who_says_nothing_is_refused_and_who_does_not_read_is_left() {
 
     let (_opened, path) = socket_path(&directory).unwrap();
     let mut silent = tokio::net::UnixStream::connect(&path).await.unwrap();
-    let mut said = String::new();
-    tokio::io::AsyncReadExt::read_to_string(&mut silent, &mut said).await.unwrap();
-    let why = "no request came in time";
-    assert_eq!(said, format!("{}\n", json!({"reply": "refused", "why": why})));
+    let mut received = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut silent, &mut received).await.unwrap();
+    let why = "no request arrived in time";
+    assert_eq!(received, format!("{}\n", json!({"reply": "refused", "why": why})));
 
     let mut deaf = tokio::net::UnixStream::connect(&path).await.unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut deaf, b"{\"request\":\"follow\"}\n").await.unwrap();
@@ -268,7 +268,7 @@ async fn who_says_nothing_is_refused_and_who_does_not_read_is_left() {
 }
 
 #[test]
-fn what_was_left_at_the_place_of_the_socket_is_replaced() {
+fn a_stale_socket_is_replaced() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = runtime.enter();
     let temporary = tempfile::tempdir().unwrap();
@@ -284,7 +284,7 @@ fn what_was_left_at_the_place_of_the_socket_is_replaced() {
 }
 
 #[test]
-fn every_event_reads_back_as_it_was() {
+fn every_event_survives_a_round_trip() {
     use sympozium_exec::guarantee::{Layer, Profile};
     let layers = [(Layer::Seccomp, "x".to_owned())].into_iter().collect();
     let timed = TimedEvent {
@@ -303,7 +303,7 @@ fn every_event_reads_back_as_it_was() {
 }
 
 #[test]
-fn another_user_is_not_heard() {
+fn another_user_is_refused() {
     use rustix::process::{Uid, geteuid};
     if !geteuid().is_root() {
         sympozium_testkit::skip!("to be another user needs root");
@@ -322,22 +322,22 @@ fn another_user_is_not_heard() {
     open(&run.directory.control_socket());
     let path = run.directory.control_socket();
     assert!(path.as_os_str().len() < 108);
-    let said = std::thread::spawn(move || {
+    let received = std::thread::spawn(move || {
         // For this thread alone, which ends with the closure.
         rustix::thread::set_thread_uid(Uid::from_raw(65_534)).unwrap();
         let mut stream = UnixStream::connect(path).unwrap();
         // The server may have closed the connection before.
         let _ = stream.write_all(b"{\"request\":\"stop\",\"how\":\"now\"}\n");
-        let mut said = Vec::new();
-        let _ = stream.read_to_end(&mut said);
-        said
+        let mut received = Vec::new();
+        let _ = stream.read_to_end(&mut received);
+        received
     });
-    assert_eq!(said.join().unwrap(), b"");
+    assert_eq!(received.join().unwrap(), b"");
     assert_eq!(run.client().questions().unwrap(), Vec::new());
 }
 
 #[test]
-fn who_descends_from_this_process_is_not_heard() {
+fn descendants_of_this_process_are_refused() {
     use super::server::descends_from_run;
     let us = std::process::id().cast_signed();
     let parent = rustix::process::getppid().unwrap().as_raw_pid();

@@ -29,18 +29,18 @@ pub fn run_within(command: &str, timeout: Duration) -> anyhow::Result<Zeroizing<
     let deadline = Instant::now() + timeout;
     let printed = running.read_stdout(deadline)?;
     if printed.len() > MAX_KEY_BYTES {
-        bail!("the key command prints more than {MAX_KEY_BYTES} bytes, which no key has");
+        bail!("the key command printed more than {MAX_KEY_BYTES} bytes, which is too long for a key");
     }
     let status = running.wait(deadline)?;
     if !status.success() {
         let how = match (status.code(), status.signal()) {
-            (Some(code), _) => format!("exits with {code}"),
-            (None, signal) => format!("is ended by signal {}", signal.unwrap_or_default()),
+            (Some(code), _) => format!("exited with code {code}"),
+            (None, signal) => format!("was killed by signal {}", signal.unwrap_or_default()),
         };
-        let said = running.read_stderr();
-        let why = match said.is_empty() {
+        let stderr = running.read_stderr();
+        let why = match stderr.is_empty() {
             true => String::new(),
-            false => format!(": {said}"),
+            false => format!(": {stderr}"),
         };
         return Err(anyhow!("the key command {how}{why}"));
     }
@@ -106,11 +106,11 @@ impl KeyCommand {
     fn read_stderr(&mut self) -> String {
         // Its children may hold the other end of the pipe open.
         self.kill();
-        let said = self.stderr.recv_timeout(Duration::from_secs(1));
-        let said = said.unwrap_or_default();
-        let said = String::from_utf8_lossy(&said);
-        let said = said.trim().replace(['\n', '\t'], " ");
-        said.chars().filter(|it| is_visible(*it)).collect()
+        let text = self.stderr.recv_timeout(Duration::from_secs(1));
+        let text = text.unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let text = text.trim().replace(['\n', '\t'], " ");
+        text.chars().filter(|it| is_visible(*it)).collect()
     }
 
     fn kill(&mut self) {
@@ -131,7 +131,7 @@ impl Drop for KeyCommand {
 }
 
 fn timed_out() -> anyhow::Error {
-    anyhow!("the key command takes too long; it is ended")
+    anyhow!("the key command took too long and was killed")
 }
 
 fn read_in_thread(read: impl FnOnce() -> Zeroizing<Vec<u8>> + Send + 'static) -> Receiver<Zeroizing<Vec<u8>>> {
@@ -153,12 +153,12 @@ fn read_head(stream: impl Read) -> Zeroizing<Vec<u8>> {
 
 /// Reads everything and keeps the last bytes.
 fn read_tail(mut stream: impl Read) -> Zeroizing<Vec<u8>> {
-    let mut kept = Zeroizing::new(Vec::new());
+    let mut tail = Zeroizing::new(Vec::new());
     let mut chunk = [0; 1024];
     while let Ok(count @ 1..) = stream.read(&mut chunk) {
-        kept.extend_from_slice(&chunk[..count]);
-        let too_much = kept.len().saturating_sub(STDERR_TAIL_BYTES);
-        kept.drain(..too_much);
+        tail.extend_from_slice(&chunk[..count]);
+        let too_much = tail.len().saturating_sub(STDERR_TAIL_BYTES);
+        tail.drain(..too_much);
     }
-    kept
+    tail
 }

@@ -53,7 +53,7 @@ fn found_key(variable: &str, key: &str) -> Result<Option<(String, String)>, Stri
 }
 
 #[test]
-fn the_first_source_that_has_a_key_counts() {
+fn the_first_source_with_a_key_is_used() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("key");
     fs::write(&file, "  sk-file\n").unwrap();
@@ -83,19 +83,19 @@ fn the_first_source_that_has_a_key_counts() {
 }
 
 #[test]
-fn without_a_key_everything_is_named_that_gives_one() {
+fn the_error_lists_every_source_of_keys() {
     let given = Harness { environment: Some(&[]), ..Harness::default() };
     assert_eq!(
         given.find(&keys()),
         Err("error: there is no key for the model's provider\n\
-            hint: sympozium secret set openai-key OPENAI_API_KEY; or --key-file FILE, --key-command COMMAND, \
+            hint: set one with `sympozium secret set openai-key OPENAI_API_KEY`, --key-file FILE, --key-command COMMAND, \
             OPENAI_API_KEY or OPENAI_API_KEY_FILE in the environment\n"
             .to_owned())
     );
 }
 
 #[test]
-fn a_variable_is_not_sent_to_an_address_that_it_was_not_set_for() {
+fn a_variable_is_used_only_for_the_providers_own_address() {
     let error = Harness::default().find(&keys()).unwrap_err();
     assert!(error.contains("--key-command 'printenv OPENAI_API_KEY'"), "{error}");
 }
@@ -105,69 +105,69 @@ fn files_that_others_can_read_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("key");
     fs::write(&file, "hunter2").unwrap();
-    let refused = |path: &Path, said: &str| {
+    let refused = |path: &Path, expected: &str| {
         let given = Harness { file: Some(path), ..Harness::default() };
         let error = given.find(&keys()).unwrap_err();
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(expected), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     };
     for mode in [0o644, 0o640, 0o660, 0o602] {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-        refused(&file, "is open to others");
+        refused(&file, "is accessible to other users");
     }
     let link = directory.path().join("link");
     symlink(&file, &link).unwrap();
-    refused(&link, "is open to others");
+    refused(&link, "is accessible to other users");
     refused(directory.path(), "is not a regular file");
     refused(Path::new("/dev/zero"), "is not a regular file");
     refused(&directory.path().join("missing"), "cannot read");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    for (text, said) in [
-        (String::new(), "there is no key"),
-        (" \n".to_owned(), "there is no key"),
+    for (text, expected) in [
+        (String::new(), "contains no key"),
+        (" \n".to_owned(), "contains no key"),
         ("hunter2 hunter2".to_owned(), "more than one word"),
         ("hunter2\nX-Header: hunter2".to_owned(), "more than one word"),
-        ("hunter2\u{e9}".to_owned(), "characters that no key has"),
+        ("hunter2\u{e9}".to_owned(), "characters that are invalid in a key"),
         ("x".repeat(MAX_KEY_BYTES + 1), "more than 16384 bytes"),
     ] {
         fs::write(&file, text).unwrap();
-        refused(&file, said);
+        refused(&file, expected);
     }
     fs::write(&file, "x".repeat(MAX_KEY_BYTES)).unwrap();
     assert_eq!(from_file(&file).unwrap().len(), MAX_KEY_BYTES);
 }
 
 #[test]
-fn a_key_command_that_fails_says_why_and_nothing_a_terminal_acts_on() {
+fn a_failed_key_command_has_a_printable_error() {
     let run = |command: &str| {
         let given = Harness { command: Some(command), ..Harness::default() };
         given.find(&keys()).unwrap_err()
     };
-    for (command, said) in [
-        (r"printf 'no such \033[2Jentry\n' >&2; echo hunter2; exit 3", "exits with 3: no such [2Jentry\n"),
-        ("kill -9 $$", "is ended by signal 9\n"),
-        ("true", "there is no key in it"),
+    for (command, expected) in [
+        (r"printf 'no such \033[2Jentry\n' >&2; echo hunter2; exit 3", "exited with code 3: no such [2Jentry\n"),
+        ("kill -9 $$", "was killed by signal 9\n"),
+        ("true", "it contains no key"),
         ("echo hunter2 hunter2", "more than one word"),
         ("head -c 20000 /dev/zero", "more than 16384 bytes"),
         ("yes hunter2", "more than 16384 bytes"),
         ("seq 100000 >&2; exit 1", "99999 100000\n"),
     ] {
         let error = run(command);
-        assert!(error.contains(said), "{command}: {error}");
+        assert!(error.contains(expected), "{command}: {error}");
         assert!(!error.contains("hunter2"), "{error}");
         assert!(error.len() < 4096, "{}", error.len());
     }
 }
 
 #[test]
-fn a_key_command_that_hangs_is_ended_with_everything_it_started() {
+fn a_key_command_that_hangs_is_killed_with_its_processes() {
     let directory = tempfile::tempdir().unwrap();
     let pids = directory.path().join("pids");
     let command = format!("sleep 1000 & echo $! $$ > {}; wait", pids.display());
     // Repeated with a longer timeout if the machine was too slow to start it.
     let written = growing(Duration::from_millis(500)).find_map(|time| {
         let error = command::run_within(&command, time).unwrap_err();
-        assert_eq!(error.to_string(), "the key command takes too long; it is ended");
+        assert_eq!(error.to_string(), "the key command took too long and was killed");
         let written = fs::read_to_string(&pids).ok()?;
         written.ends_with('\n').then_some(written)
     });

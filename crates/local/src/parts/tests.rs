@@ -151,18 +151,18 @@ fn the_environment_of_an_image_changes_nothing() {
         let test = "parts::tests::the_environment_of_an_image_changes_nothing";
         child.args(["--exact", test, "--nocapture"]);
         let output = child.env(IS_CHILD, "1").envs(image).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
+        let stdout = String::from_utf8_lossy(&output.stdout);
         // A wrong name of the test would run no test, which is a success, too.
         assert!(
-            output.status.success() && said.contains("1 passed"),
-            "{said}{}",
+            output.status.success() && stdout.contains("1 passed"),
+            "{stdout}{}",
             String::from_utf8_lossy(&output.stderr)
         );
     }
 }
 
 fn read_in_hostile_image() {
-    // The variables are set, and are used unless the executor is told to ignore them.
+    // The variables are set, and are used unless the executor ignores the environment.
     let honest = [SIDECAR, "ipc"].map(OsString::from);
     match Arguments::parse_command_line(&honest) {
         Ok(Arguments { command: Command::Ipc(read) }) => assert_eq!(read.pack.as_deref(), Some("evil")),
@@ -205,7 +205,7 @@ fn read_in_hostile_image() {
 }
 
 #[test]
-fn the_bridge_reads_what_the_platform_holds() {
+fn the_bridge_reads_the_guarantees_of_the_platform() {
     let digest = format!("--plan-digest=sha256:{}", "0".repeat(64));
     for platform in [Vec::new(), Guarantee::ALL.to_vec()] {
         let words = [BRIDGE, digest.as_str(), "--gateway=unix:/x"].map(str::to_owned);

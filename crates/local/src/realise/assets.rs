@@ -41,7 +41,7 @@ impl RunAssets {
         let claims = |claim: &str| make_claim(state, plan.run.namespace.as_str(), claim);
         let inputs = VolumeInputs { live: &live, workspace: &workspace, claims: &claims, inputs: &files };
         let volumes = Volumes::create(&prepared, &inputs)?;
-        let program = std::env::current_exe().context("the path of this program is not known")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let mut mounts = plan.parts.iter().flat_map(|part| &part.mounts);
         let workspace = mounts.any(|it| it.volume.0 == WORKSPACE).then_some(workspace);
         let gateway = live.join(gateway::DIRECTORY_NAME);
@@ -70,7 +70,7 @@ impl RunAssets {
         };
         let mut specs = Vec::new();
         for part in &self.prepared.plan.parts {
-            let spec = build(&inputs, part).with_context(|| format!("part {} cannot be created", part.name))?;
+            let spec = build(&inputs, part).with_context(|| format!("cannot prepare part {}", part.name))?;
             specs.push((part.clone(), spec));
         }
         Ok(specs)

@@ -29,12 +29,12 @@ impl ActiveRun {
         let remedy = remedy.unwrap_or_default();
         let refused = |why: &str| RunEnd::Refused {
             why: format!(
-                "user namespaces are blocked on this machine ({error}), and the run cannot do without them: {why}\nhint: {remedy}"
+                "user namespaces are blocked on this machine ({error}), and the run needs them: {why}\nhint: {remedy}"
             ),
         };
         if rustix::process::geteuid().is_root() {
             // Root would have only file permissions between its commands and the machine.
-            return refused("it is started as root");
+            return refused("without them, a run must not be started as root");
         }
         let workspace = assets.workspace.as_deref();
         let obstacles = unprivileged::find_obstacles(&assets.prepared, &assets.live, workspace);
@@ -67,10 +67,10 @@ impl ActiveRun {
 
 /// Kills and reaps the orphans of killed sandboxes. What cannot be killed is reported as left over.
 pub async fn kill_orphans() {
-    let until = Instant::now() + ORPHANS_TIMEOUT;
+    let deadline = Instant::now() + ORPHANS_TIMEOUT;
     loop {
         let orphans = leftovers::list_children();
-        if orphans.is_empty() || Instant::now() >= until {
+        if orphans.is_empty() || Instant::now() >= deadline {
             return;
         }
         for pid in orphans {
@@ -82,7 +82,7 @@ pub async fn kill_orphans() {
     }
 }
 
-/// What is missing, what that means, and what to do.
+/// What is missing, what that assets, and what to do.
 fn fallback_warning(error: &StartError, workspace: Option<&Path>, remedy: &str) -> String {
     let missing = Guarantee::ALL.into_iter().filter(|it| !unprivileged::holds(*it));
     let missing: Vec<&str> = missing.map(Guarantee::as_str).collect();
@@ -91,14 +91,13 @@ fn fallback_warning(error: &StartError, workspace: Option<&Path>, remedy: &str) 
         None => String::new(),
     };
     format!(
-        "user namespaces are blocked on this machine ({error}): the run is held by Landlock and seccomp alone, and not held are \
-         {}; commands get no sockets at all{workspace}. To have all of it: {remedy}",
+        "user namespaces are blocked on this machine ({error}): only Landlock and seccomp isolate the run, and these guarantees do not \
+         hold: {}; commands cannot use sockets{workspace}. For full isolation: {remedy}",
         missing.join(", ")
     )
 }
 
 /// The hint of `sympozium doctor`.
 fn namespaces_hint() -> String {
-    hint(Features::get(), Layer::UserNamespace)
-        .unwrap_or_else(|| "`sympozium doctor` says what is in the way".to_owned())
+    hint(Features::get(), Layer::UserNamespace).unwrap_or_else(|| "`sympozium doctor` prints the cause".to_owned())
 }

@@ -51,19 +51,19 @@ impl RunHandle {
         &self,
         approval: &str,
         action: &Digest,
-        says: Vote,
+        vote: Vote,
         reason: Option<&str>,
     ) -> Result<VoteOutcome, VoteRefusal> {
         let counted = self.approval_queue.vote(&VoteRequest {
             run: &self.uid,
             approval,
             action,
-            vote: says,
+            vote,
             by: &self.approver,
             reason,
         })?;
         if counted == VoteOutcome::Decided && self.open_questions.lock().remove(approval).is_some() {
-            let decision = match says {
+            let decision = match vote {
                 Vote::Deny => Decision::Denied,
                 Vote::Approve | Vote::ApproveForRun => Decision::Approved,
             };
@@ -92,8 +92,8 @@ impl RunHandle {
         self.stop_level.subscribe()
     }
 
-    /// Emits events for new questions and for those that are no longer pending; answers new ones if `--approve` says
-    /// so.
+    /// Emits events for new questions and for those that are no longer pending. Votes on new ones if `--approve` is
+    /// `all` or `none`.
     fn update_questions(&self, approve: ApprovalMode) {
         let pending = self.questions();
         let mut new = Vec::new();
@@ -116,19 +116,19 @@ impl RunHandle {
                 }
             }
         }
-        let says = match approve {
+        let vote = match approve {
             ApprovalMode::Ask => return,
             ApprovalMode::All => Vote::Approve,
             ApprovalMode::None => Vote::Deny,
         };
         for question in new {
-            let decided = self.vote(&question.approval, &question.action, says, None);
-            let text = match decided {
+            let result = self.vote(&question.approval, &question.action, vote, None);
+            let name = &question.approval;
+            let text = match result {
                 Ok(VoteOutcome::Decided) | Err(VoteRefusal::Unknown) => continue,
-                Ok(VoteOutcome::Pending(more)) => {
-                    format!("{more} more must say yes to {}", question.approval)
-                }
-                Err(error) => format!("{} waits for a person: {error}", question.approval),
+                Ok(VoteOutcome::Pending(1)) => format!("question {name} requires 1 more approval"),
+                Ok(VoteOutcome::Pending(more)) => format!("question {name} requires {more} more approvals"),
+                Err(error) => format!("question {name} is still pending: {error}"),
             };
             self.events.emit(Event::Warning { text });
         }

@@ -27,7 +27,7 @@ pub fn build_inputs(prepared: &PreparedRun, keys: &KeyRing) -> anyhow::Result<Pa
     let expires = now_ms() / 1000 + plan.deadlines.ceiling_seconds + EXPIRY_MARGIN_SECONDS;
     let sign = |name: &str| -> anyhow::Result<Credential> {
         let claims = Claims { run: plan.run.uid.as_str().to_owned(), name: name.to_owned(), expires };
-        keys.sign(&claims).with_context(|| format!("credential {name} cannot be signed"))
+        keys.sign(&claims).with_context(|| format!("cannot sign credential {name}"))
     };
     let pair = |it: &Credential| format!("{}:{}", it.user, *it.password).into_bytes();
     let mut inputs = BTreeMap::new();
@@ -37,7 +37,7 @@ pub fn build_inputs(prepared: &PreparedRun, keys: &KeyRing) -> anyhow::Result<Pa
         let own = plan.credentials.iter().filter(|it| it.part == part.name);
         match &part.role {
             Role::Agent => {
-                let view = to_canonical_json(&agent_view(plan)).context("the agent's view has no JSON")?;
+                let view = to_canonical_json(&agent_view(plan)).context("cannot serialize the agent's view as JSON")?;
                 files.insert(AgentView::FILE.to_owned(), view);
             }
             Role::Bridge => {

@@ -101,14 +101,14 @@ impl ActiveRun {
         }
     }
 
-    /// Runs everything in these sandboxes. An error means that user namespaces are blocked; then nothing has run.
+    /// Runs everything in these sandboxes. An error assets that user namespaces are blocked; then nothing has run.
     pub(super) async fn run_in_sandboxes(&mut self, all: Vec<(Part, PartSpec)>) -> Result<RunEnd, StartError> {
-        let (mut before, mut after, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut before, mut after, mut during) = (Vec::new(), Vec::new(), Vec::new());
         for (part, sandbox) in all {
             match part.role {
                 Role::PreRun { .. } => before.push((part, sandbox)),
                 Role::PostRun { .. } => after.push((part, sandbox)),
-                _ => beside.push((part, sandbox)),
+                _ => during.push((part, sandbox)),
             }
         }
         for (part, sandbox) in before {
@@ -118,7 +118,7 @@ impl ActiveRun {
                 Err(PartStartError::NamespacesBlocked(error)) => return Err(error),
             }
         }
-        let outcome = self.run_parts(beside).await?;
+        let outcome = self.run_parts(during).await?;
         Ok(self.run_post_hooks(after, outcome).await)
     }
 
@@ -142,7 +142,7 @@ impl ActiveRun {
         loop {
             tokio::select! {
                 end = ends.recv() => return end.ok_or_else(|| {
-                    RunEnd::Failed { why: format!("hook {name} was lost") }.into()
+                    RunEnd::Failed { why: format!("the thread of hook {name} has ended") }.into()
                 }),
                 _ = stopping.changed() => match *stopping.borrow_and_update() {
                     StopLevel::None => {}
@@ -164,7 +164,7 @@ impl ActiveRun {
         ended: &mpsc::UnboundedSender<PartEnd>,
     ) -> Result<oneshot::Receiver<Result<BuiltSandbox, StartError>>, RunEnd> {
         let refused =
-            |error: anyhow::Error| RunEnd::Refused { why: format!("{} cannot be started: {error:#}", part.name) };
+            |error: anyhow::Error| RunEnd::Refused { why: format!("cannot start part {}: {error:#}", part.name) };
         let cancel = Cancel::new().map_err(|error| refused(error.into()))?;
         let log = self.directory.logs_directory().join(format!("{}.log", part.name));
         let task = PartTask {
@@ -189,7 +189,7 @@ impl ActiveRun {
         built: oneshot::Receiver<Result<BuiltSandbox, StartError>>,
         living: &mut LiveParts,
     ) -> Result<(), PartStartError> {
-        let refused = |why: String| RunEnd::Refused { why: format!("the sandbox of {part} cannot be made: {why}") };
+        let refused = |why: String| RunEnd::Refused { why: format!("cannot build the sandbox of part {part}: {why}") };
         let built = match built.await {
             Ok(Ok(built)) => built,
             // If another sandbox was built, namespaces are not blocked: this was a temporary shortage.
@@ -201,7 +201,7 @@ impl ActiveRun {
                 let why = sympozium_program::error_chain(&error);
                 return Err(refused(format!("{why}{}", hint.unwrap_or_default())).into());
             }
-            Err(_) => return Err(refused("whoever makes it is gone".to_owned()).into()),
+            Err(_) => return Err(refused("its thread has ended".to_owned()).into()),
         };
         if let Some(started) = living.parts.get_mut(part) {
             started.executor = built.executor;
@@ -241,9 +241,9 @@ impl ActiveRun {
         }
         drop(ended);
         for (part, when) in built {
-            if let Err(unmade) = self.wait_for_sandbox(&part, when, &mut living).await {
+            if let Err(error) = self.wait_for_sandbox(&part, when, &mut living).await {
                 living.parts.remove(&part);
-                match unmade {
+                match error {
                     PartStartError::RunEnded(outcome) => refused = refused.or(Some(outcome)),
                     PartStartError::NamespacesBlocked(error) => blocked = blocked.or(Some(error)),
                 }

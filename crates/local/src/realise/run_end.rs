@@ -71,14 +71,14 @@ impl ActiveRun {
             Some(AgentEnd::Failed { error }) => RunEnd::Failed { why: error },
             Some(AgentEnd::TimedOut) => RunEnd::TimedOut,
             Some(AgentEnd::Crashed { known }) => RunEnd::Failed { why: of_part(&ends.agent).unwrap_or(known) },
-            Some(AgentEnd::NeverCame) => {
-                RunEnd::Failed { why: of_part(&ends.agent).unwrap_or_else(|| "the agent never came".to_owned()) }
-            }
-            Some(AgentEnd::Stopped) => RunEnd::Failed { why: "the bridge was ended from outside".to_owned() },
+            Some(AgentEnd::NeverCame) => RunEnd::Failed {
+                why: of_part(&ends.agent).unwrap_or_else(|| "the agent did not connect to the bridge".to_owned()),
+            },
+            Some(AgentEnd::Stopped) => RunEnd::Failed { why: "the bridge was stopped by another process".to_owned() },
             Some(AgentEnd::Answered { .. }) | None if ends.timed_out => RunEnd::TimedOut,
             Some(AgentEnd::Answered { .. }) | None => RunEnd::Failed {
                 why: (of_part(&ends.bridge).or_else(|| of_part(&ends.agent)))
-                    .unwrap_or_else(|| "nothing is known about its end".to_owned()),
+                    .unwrap_or_else(|| "the cause is unknown".to_owned()),
             },
         }
     }
@@ -100,18 +100,19 @@ impl ActiveRun {
             // A gate hook that exited by itself has decided. One that was killed or lost has not.
             let has_verdict = matches!(&ended, Ok(end) if matches!(end.termination, PartTermination::Ended(_)));
             let ended = ended.and_then(|end| check_hook(end).map_err(Into::into));
-            if let Err(unmade) = ended {
-                let failed = unmade.into_run_end();
+            if let Err(error) = ended {
+                let failed = error.into_run_end();
                 let why = match &failed {
                     RunEnd::Failed { why } | RunEnd::Refused { why } => why.clone(),
                     other => other.as_str().to_owned(),
                 };
                 let is_open = default == Some(GateDefault::Allow) && !has_verdict;
                 if is_open && failed != RunEnd::Cancelled {
-                    let text = format!("the answer goes out without a verdict, as `gateDefault: allow` says: {why}");
+                    let text =
+                        format!("the answer is released without a verdict, because of `gateDefault: allow`: {why}");
                     self.events.emit(sympozium_runs::Event::Warning { text });
                 } else if gate && matches!(outcome, RunEnd::Succeeded { .. }) {
-                    outcome = RunEnd::Failed { why: format!("the answer is held back: {why}") };
+                    outcome = RunEnd::Failed { why: format!("the answer is withheld: {why}") };
                 } else {
                     let text = format!("after the run: {why}");
                     self.events.emit(sympozium_runs::Event::Warning { text });

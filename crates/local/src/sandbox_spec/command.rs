@@ -128,7 +128,7 @@ impl SandboxInputs<'_> {
             bail!("a hook has no executor");
         };
         if command.is_empty() {
-            bail!("hook {} does not say what to run: give it a `command`", part.name);
+            bail!("hook {} has no `command`", part.name);
         }
         Ok(Command::new(command.iter().chain(args).cloned().collect()))
     }

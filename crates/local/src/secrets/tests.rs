@@ -25,7 +25,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn what_is_set_is_there_until_it_is_removed() {
+fn secrets_are_set_read_and_removed() {
     let directory = tempfile::tempdir().unwrap();
     let store = store(directory.path());
     assert_eq!(store.names().unwrap(), Vec::<String>::new());
@@ -49,7 +49,7 @@ fn what_is_set_is_there_until_it_is_removed() {
 }
 
 #[test]
-fn everything_is_for_its_owner_alone_whatever_the_mask() {
+fn files_and_directories_are_private_under_any_umask() {
     let directory = tempfile::tempdir().unwrap();
     let store = store(directory.path());
     store.set("github", "token", value("t")).unwrap();
@@ -62,31 +62,31 @@ fn everything_is_for_its_owner_alone_whatever_the_mask() {
 }
 
 #[test]
-fn files_that_others_could_read_or_put_there_are_refused() {
+fn files_that_are_accessible_to_other_users_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let store = store(directory.path());
     store.set("github", "token", value("t")).unwrap();
     let path = directory.path().join("state/secrets/default/github.json");
-    let refused = |said: &str| {
+    let refused = |expected: &str| {
         for result in [store.get("github").map(drop), store.set("github", "other", value("x"))] {
             let error = format!("{:#}", result.unwrap_err());
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     };
     for mode in [0o644, 0o640, 0o620, 0o604, 0o602] {
         set_mode(&path, mode);
-        refused("is open to others");
+        refused("is accessible to other users");
     }
     set_mode(&path, 0o600);
     let elsewhere = directory.path().join("elsewhere");
     fs::hard_link(&path, &elsewhere).unwrap();
-    refused("has another name elsewhere");
+    refused("has more than one hard link");
     fs::remove_file(&path).unwrap();
     symlink(&elsewhere, &path).unwrap();
-    refused("is a link");
+    refused("is a symbolic link");
     fs::remove_file(&path).unwrap();
     symlink(directory.path().join("nowhere"), &path).unwrap();
-    refused("is a link");
+    refused("is a symbolic link");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     set_mode(&path, 0o700);
@@ -94,26 +94,28 @@ fn files_that_others_could_read_or_put_there_are_refused() {
     fs::remove_dir(&path).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     refused("is not a regular file");
-    // It can be removed, and the target of the link is kept.
+    // It can be removed, and the target of the link stays.
     assert!(store.remove("github", None).unwrap());
     assert!(elsewhere.exists());
 }
 
 #[test]
-fn directories_that_others_could_use_are_refused() {
+fn directories_that_are_accessible_to_other_users_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let state = StateDirectory::open_at(directory.path().join("state")).unwrap();
     let root = directory.path().join("state/secrets");
     store(directory.path()).set("a", "b", value("c")).unwrap();
-    let refused = |said: &str| {
+    let refused = |expected: &str| {
         let error = SecretStore::open(&state, "default").unwrap_err();
         let error = format!("{error:#}");
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(expected), "{error}");
     };
     for path in [root.clone(), root.join("default")] {
-        for (mode, said) in [(0o770, "others"), (0o702, "others"), (0o750, "is open to others")] {
+        for (mode, expected) in
+            [(0o770, "other users"), (0o702, "other users"), (0o750, "is accessible to other users")]
+        {
             set_mode(&path, mode);
-            refused(said);
+            refused(expected);
         }
         set_mode(&path, 0o700);
         let moved = directory.path().join("moved");
@@ -130,22 +132,22 @@ fn directories_that_others_could_use_are_refused() {
 }
 
 #[test]
-fn what_we_did_not_write_is_refused_without_a_word_of_it() {
+fn errors_about_invalid_files_do_not_quote_them() {
     let directory = tempfile::tempdir().unwrap();
     let store = store(directory.path());
     store.set("github", "token", value("t")).unwrap();
     let path = directory.path().join("state/secrets/default/github.json");
-    for (text, said) in [
-        ("hunter2", "is not what we wrote"),
-        (r#"{"format":1,"data":{"k":"hunter2!"}}"#, "is not what we wrote"),
-        (r#"{"format":1,"data":{"k":5}}"#, "is not what we wrote"),
-        (r#"{"format":1,"data":{},"hunter2":1}"#, "is not what we wrote"),
-        (r#"{"format":2,"data":{}}"#, "is of another release"),
-        (r#"{"format":1,"data":{"../k":""}}"#, "cannot be a key"),
+    for (text, expected) in [
+        ("hunter2", "is not a valid file of this store"),
+        (r#"{"format":1,"data":{"k":"hunter2!"}}"#, "is not a valid file of this store"),
+        (r#"{"format":1,"data":{"k":5}}"#, "is not a valid file of this store"),
+        (r#"{"format":1,"data":{},"hunter2":1}"#, "is not a valid file of this store"),
+        (r#"{"format":2,"data":{}}"#, "has the format of another release"),
+        (r#"{"format":1,"data":{"../k":""}}"#, "is not a valid key"),
     ] {
         fs::write(&path, text).unwrap();
         let error = format!("{:#}", store.get("github").unwrap_err());
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(expected), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     }
     let long = vec![b' '; usize::try_from(MAX_FILE_BYTES).unwrap() + 1];
@@ -177,7 +179,7 @@ fn a_secret_is_bounded() {
 }
 
 #[test]
-fn keys_are_what_kubernetes_takes() {
+fn keys_are_validated_like_in_kubernetes() {
     for key in ["token", "a.b", ".netrc", "TLS_KEY-1", &"k".repeat(253)] {
         assert!(is_valid_key(key), "{key}");
     }
@@ -190,7 +192,7 @@ fn keys_are_what_kubernetes_takes() {
 }
 
 #[test]
-fn nobody_loses_what_another_wrote() {
+fn concurrent_writes_do_not_overwrite_each_other() {
     let directory = tempfile::tempdir().unwrap();
     let store = store(directory.path());
     std::thread::scope(|scope| {

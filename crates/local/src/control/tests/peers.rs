@@ -41,7 +41,7 @@ impl Drop for Orphan {
 }
 
 #[test]
-fn who_descends_from_another_run_is_not_heard() {
+fn processes_of_another_run_are_refused() {
     let stage = sympozium_exec::stage::PROCESS_NAME.to_str().unwrap();
     let stage = format!("printf %s {stage} > /proc/$$/comm");
     for (line, is_below) in [
