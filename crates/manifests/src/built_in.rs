@@ -1,4 +1,5 @@
-//! What an installation ships: the packs, policies and floor of `config`, as of the build of this program.
+//! The shipped objects of a default installation: the packs, policies and floor of `config`, as of the build of this
+//! program.
 //!
 //! They are embedded as text and parsed on use, because most commands need none of them.
 

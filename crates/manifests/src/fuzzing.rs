@@ -61,7 +61,7 @@ pub fn manifest(data: &[u8]) {
 /// Separates the files of a skill in the input of [`agent_skill`].
 const FILE_SEPARATOR: &[u8] = b"\0FILE\0";
 
-/// The bytes of a skill's directory: `SKILL.md`, and files beside it.
+/// The bytes of a skill's directory: `SKILL.md`, and other files.
 ///
 /// Whatever they are, the resulting pack is accepted by schema and admission, grants nothing but texts, an image and
 /// the workspace, and survives being written as YAML and read again.

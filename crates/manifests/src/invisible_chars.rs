@@ -1,4 +1,4 @@
-//! Invisible characters, which a reader of a file does not see and a model does: tags, zero-width characters, changes
+//! Invisible characters, which a model reads but a reviewer of the file does not see: tags, zero-width characters, changes
 //! of direction. A text may hide instructions in them, or look like another text.
 
 use sympozium_api::text::{find_invisible, quote};
@@ -30,14 +30,14 @@ pub fn warnings(text: &str) -> Vec<Problem> {
             column: u32::try_from(column + 1).unwrap_or(u32::MAX),
         };
         if warnings.len() == MAX_LINES {
-            let message = "there are more characters that are not shown, from this line on";
+            let message = "there are more invisible characters, from this line on";
             warnings.push(add_hint(Problem::warning(RULE, at, message)));
             break;
         }
-        let shown: String = line.chars().skip(column.saturating_sub(CONTEXT_CHARS)).collect();
+        let context: String = line.chars().skip(column.saturating_sub(CONTEXT_CHARS)).collect();
         let message = match 1 + found.count() {
-            1 => format!("a character that is not shown: {}", quote(&shown)),
-            count => format!("{count} characters that are not shown: {}", quote(&shown)),
+            1 => format!("an invisible character: {}", quote(&context)),
+            count => format!("{count} invisible characters: {}", quote(&context)),
         };
         warnings.push(add_hint(Problem::warning(RULE, at, message)));
     }
@@ -47,7 +47,7 @@ pub fn warnings(text: &str) -> Vec<Problem> {
 const RULE: &str = "hidden-characters";
 
 fn add_hint(problem: Problem) -> Problem {
-    problem.with_hint("take them out: a model reads them, and people who check the file do not")
+    problem.with_hint("remove them: a model reads them, but a reviewer of the file does not see them")
 }
 
 #[cfg(test)]
@@ -61,16 +61,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_shown_is_named_with_its_place_and_how_it_is_written() {
+    fn invisible_characters_are_reported_with_position_and_escapes() {
         for (text, line, column, message) in [
-            (
-                "x\nSay hi\u{e0049}\u{e0067}.\r\n",
-                2,
-                7,
-                "2 characters that are not shown: `Say hi\\u{e0049}\\u{e0067}.`",
-            ),
-            ("0123456789abc\u{202e}drow", 1, 14, "a character that is not shown: `3456789abc\\u{202e}drow`"),
-            ("ä\u{200b}b", 1, 2, "a character that is not shown: `ä\\u{200b}b`"),
+            ("x\nSay hi\u{e0049}\u{e0067}.\r\n", 2, 7, "2 invisible characters: `Say hi\\u{e0049}\\u{e0067}.`"),
+            ("0123456789abc\u{202e}drow", 1, 14, "an invisible character: `3456789abc\\u{202e}drow`"),
+            ("ä\u{200b}b", 1, 2, "an invisible character: `ä\\u{200b}b`"),
         ] {
             assert_eq!(found(text), [(line, column, message.to_owned())]);
         }

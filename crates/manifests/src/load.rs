@@ -105,21 +105,21 @@ fn syntax_problem(error: &ScanError) -> Problem {
     match error.kind() {
         ErrorKind::RecursionLimitExceeded => too_deep(at),
         ErrorKind::UnknownAnchor => Problem::error("alias", at, "the alias names no anchor before it")
-            .with_hint("write the value out, or put the anchor (&name) before its alias (*name)"),
+            .with_hint("write the value instead of the alias, or put the anchor (&name) before its alias (*name)"),
         kind @ (ErrorKind::TabNotAllowed
         | ErrorKind::TabInBlockIndentation
         | ErrorKind::TabInIndentation
         | ErrorKind::TabAtBlockScalarStart) => Problem::error("syntax", at, kind.to_string())
             .with_hint("indent with spaces; YAML does not allow tabs there"),
         kind => Problem::error("syntax", at, kind.to_string()).with_hint(
-            "look here and just above: at indentation, a colon without a space, or quotes and brackets left open",
+            "check this line and the one above for indentation, a colon without a space, and unclosed quotes or brackets",
         ),
     }
 }
 
 fn too_deep(at: Mark) -> Problem {
     Problem::error("too-deep", at, format!("nested deeper than {MAX_DEPTH} levels"))
-        .with_hint("no kind needs that many; is this a manifest?")
+        .with_hint("no kind needs that many levels; check that this is a manifest")
 }
 
 /// From the parser's counting (lines from 1, columns from 0).

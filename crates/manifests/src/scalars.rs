@@ -33,7 +33,7 @@ impl Scalar {
             Self::Bool(value) => value.to_string(),
             Self::Number(value) => value.to_string(),
             Self::NotFinite => "a number that is not finite".to_owned(),
-            Self::Text => "text".to_owned(),
+            Self::Text => "string".to_owned(),
         }
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn both_readings_agree_on_what_people_mean() {
+    fn both_schemas_agree_on_common_scalars() {
         for (text, expected) in [
             ("", Scalar::Null),
             ("~", Scalar::Null),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn where_they_differ() {
+    fn scalars_that_kubectl_reads_differently() {
         for (text, ours, theirs) in [
             ("yes", Scalar::Text, Scalar::Bool(true)),
             ("y", Scalar::Text, Scalar::Bool(true)),

@@ -116,8 +116,8 @@ impl Finder {
             }
         }
         if self.sources.len() == before && !was_seen {
-            let problem = Problem::error("file", Mark::START, "no manifest in this directory")
-                .with_hint("manifests are called *.yaml, *.yml or *.json, and skills SKILL.md");
+            let problem = Problem::error("file", Mark::START, "the directory contains no manifest")
+                .with_hint("manifests are files *.yaml, *.yml and *.json; a skill has a file SKILL.md");
             self.add(display_path(directory), Err(problem));
         }
     }
@@ -142,16 +142,14 @@ impl Finder {
         }
     }
 
-    fn add(&mut self, name: String, place: Result<Location, Problem>) {
+    fn add(&mut self, name: String, location: Result<Location, Problem>) {
         if self.sources.len() < MAX_FILES {
-            self.sources.push(Source { name, location: place });
+            self.sources.push(Source { name, location });
         } else if !self.is_full {
             self.is_full = true;
-            let message = format!("more than {MAX_FILES} files; this one and the rest are not read");
-            let problem =
-                Problem::error("too-large", Mark::START, message).with_hint("check the files in several calls");
-            let place = Err(problem);
-            self.sources.push(Source { name, location: place });
+            let message = format!("more than {MAX_FILES} files; this one and all others are not read");
+            let problem = Problem::error("too-large", Mark::START, message).with_hint("check fewer files at a time");
+            self.sources.push(Source { name, location: Err(problem) });
         }
     }
 }
@@ -233,13 +231,14 @@ impl Reader {
 
     fn check_size(&self, size: u64) -> Result<(), Problem> {
         if size > MAX_FILE_BYTES {
-            let message = format!("larger than {} MiB; it is not read", MAX_FILE_BYTES >> 20);
+            let message = format!("the file is larger than {} MiB and is not read", MAX_FILE_BYTES >> 20);
             return Err(Problem::error("too-large", Mark::START, message)
-                .with_hint("split the file; Kubernetes does not take objects of that size"));
+                .with_hint("split the file; Kubernetes does not accept objects of that size"));
         }
         if size > self.allowance.bytes {
-            let message = format!("more than {} MiB in all; it is not read", MAX_TOTAL_BYTES >> 20);
-            return Err(Problem::error("too-large", Mark::START, message).with_hint("check the files in several calls"));
+            let message =
+                format!("the files have more than {} MiB in total; this one is not read", MAX_TOTAL_BYTES >> 20);
+            return Err(Problem::error("too-large", Mark::START, message).with_hint("check fewer files at a time"));
         }
         Ok(())
     }
@@ -254,11 +253,12 @@ pub fn directory_name(path: &Path) -> Option<String> {
 fn read_problem(error: &io::Error) -> Problem {
     let (message, hint) = match error.kind() {
         io::ErrorKind::NotFound => {
-            ("no such file or directory".to_owned(), "check the path, or name the directory that has the manifests")
+            ("no such file or directory".to_owned(), "check the path, or name the directory of the manifests")
         }
-        io::ErrorKind::PermissionDenied => {
-            ("permission denied".to_owned(), "read it as a user who may: sympozium validate - < FILE")
-        }
+        io::ErrorKind::PermissionDenied => (
+            "permission denied".to_owned(),
+            "run the command as a user who can read it, or pipe it in: sympozium validate - < FILE",
+        ),
         _ => (format!("cannot be read: {error}"), "try to read it with another program, such as cat"),
     };
     Problem::error("file", Mark::START, message).with_hint(hint)

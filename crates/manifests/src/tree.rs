@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_finds_its_place_or_the_closest_thing_around_it() {
+    fn a_path_locates_its_field_or_the_closest_parent() {
         let list = Node {
             at: Mark { line: 3, column: 3 },
             value: Value::List(vec![text(3, "a"), map(4, vec![("x.y/z", text(5, "b"))])]),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_becomes_json_and_comes_of_it() {
+    fn a_tree_converts_to_and_from_json() {
         let root = map(1, vec![("a", text(1, "b"))]);
         assert_eq!(root.to_json(), serde_json::json!({"a": "b"}));
         let value = serde_json::json!({"a": [1, null, {"b": true}], "c": "d"});
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_at_the_place_of_what_it_replaces() {
+    fn a_set_value_has_the_position_of_the_replaced_one() {
         use serde_json::json;
         let mut root = map(1, vec![("spec", map(2, vec![("task", text(3, "old"))]))]);
         root.set(&["spec", "task"], json!("new"));

@@ -46,14 +46,14 @@ pub struct Session<'a> {
     external: ExternalObjects,
 }
 
-/// Which objects exist besides those that were read.
+/// Which objects exist in addition to those that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExternalObjects {
-    /// What an installation ships: packs, policies and the floor.
+    /// The objects of a default installation: packs, policies and the floor.
     Installation,
     /// The same, for a run of this machine.
     Machine,
-    /// A cluster, in which there may be anything, or of which everything that counts was read.
+    /// A cluster, which may have any object, or whose relevant objects were all read.
     Cluster,
 }
 
@@ -211,8 +211,9 @@ impl<'a> Session<'a> {
         let policy = ObjectKind::Sympozium(Kind::SympoziumPolicy);
         let is_one = self.files.len() == file + 1 && matches!(&self.objects[before..], [only] if only.kind == policy);
         if !is_one {
-            let problem = Problem::error("floor", Mark::START, "the floor must be one SympoziumPolicy")
-                .with_hint("give --floor a file with that policy and nothing else");
+            let problem =
+                Problem::error("floor", Mark::START, "the file of the floor must contain exactly one SympoziumPolicy")
+                    .with_hint("use --floor with a file that contains only that policy");
             let name = &self.files[file];
             self.findings.add(Finding::from_problem(name, problem));
         }
@@ -264,7 +265,7 @@ impl Session<'_> {
             _ => return,
         };
         let problem = Problem::warning("empty", Mark::START, "there is no object to check")
-            .with_hint("name a file that has manifests, or look at why this one is empty");
+            .with_hint("name a file with manifests, or check why this one is empty");
         self.findings.add(Finding::from_problem(first, problem));
     }
 }

@@ -36,13 +36,13 @@ pub struct RawSkill {
     pub directory_name: Option<String>,
     /// The bytes of `SKILL.md`.
     pub text: Vec<u8>,
-    /// The files beside it, by path.
+    /// The other files, by path.
     pub files: Vec<RawFile>,
-    /// Warnings about files that were left out, and errors.
+    /// Warnings about omitted files, and errors.
     pub problems: Problems,
 }
 
-/// A file beside `SKILL.md`.
+/// A file of a skill, other than `SKILL.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawFile {
     /// Below the skill's directory, in the form of [`SkillFilePath`].
@@ -105,9 +105,9 @@ pub fn read(
         Ok((bytes, _)) => bytes,
         Err(ReadError::Problem(problem)) => return Err(problem),
         Err(ReadError::TooLarge) => {
-            let message = format!("larger than {} KiB; it is not read", MAX_FILE_BYTES >> 10);
+            let message = format!("the file is larger than {} KiB and is not read", MAX_FILE_BYTES >> 10);
             let problem = Problem::error("too-large", Mark::START, message);
-            return Err(problem.with_hint("move what is not always needed into files of `references/`"));
+            return Err(problem.with_hint("move details into files of `references/`"));
         }
     };
     let mut reading = SkillReader {
@@ -144,32 +144,32 @@ impl SkillReader<'_> {
             if prefix.is_empty() && name == FILE_NAME {
                 continue;
             }
-            let shown = quote(&format!("{prefix}{}", name.to_string_lossy()));
+            let quoted = quote(&format!("{prefix}{}", name.to_string_lossy()));
             if name.as_bytes().starts_with(b".") {
-                self.warn_omitted(&format!("{shown} is hidden"), "rename it if the skill needs it");
+                self.warn_omitted(&format!("{quoted} is hidden"), "rename it if the skill needs it");
                 continue;
             }
             let path = match name.to_str().map(|name| format!("{prefix}{name}")) {
                 Some(path) if is_valid_path(&path) => path,
                 _ => {
                     self.warn_omitted(
-                        &format!("{shown} cannot be the path of a skill's file"),
-                        "use letters, digits, `.`, `_` and `-`, not at the start, and at most 255 of them",
+                        &format!("{quoted} is not a valid path of a skill's file"),
+                        "use letters, digits, `.`, `_` and `-`, at most 255 characters, and start with a letter or digit",
                     );
                     continue;
                 }
             };
             let kind = match rustix::fs::statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                Err(error) => return self.stop(path_problem(&shown, &error.into())),
+                Err(error) => return self.stop(path_problem(&quoted, &error.into())),
             };
             match kind {
                 FileType::Directory => self.walk_directory(directory, &name, &path, depth)?,
                 FileType::RegularFile => self.add_file(directory, &name, path)?,
                 FileType::Symlink => {
-                    self.warn_omitted(&format!("{shown} is a link"), "copy what it leads to into its place");
+                    self.warn_omitted(&format!("{quoted} is a symbolic link"), "replace the link by the file");
                 }
-                _ => self.warn_omitted(&format!("{shown} is not a regular file"), "remove it"),
+                _ => self.warn_omitted(&format!("{quoted} is not a regular file"), "remove it"),
             }
         }
         Ok(())
@@ -190,7 +190,7 @@ impl SkillReader<'_> {
 
     fn add_file(&mut self, directory: &OwnedFd, name: &OsStr, path: String) -> Result<(), Stopped> {
         if self.skill.files.len() == MAX_FILES {
-            let message = format!("more than {MAX_FILES} files beside `SKILL.md`");
+            let message = format!("the skill has more than {MAX_FILES} files in addition to `SKILL.md`");
             let problem = Problem::error("too-many-files", Mark::START, message);
             return self
                 .stop(problem.with_hint("put programs and libraries into an image for the skill, or split the skill"));
@@ -209,7 +209,7 @@ impl SkillReader<'_> {
         };
         self.bytes += bytes.len() + path.len();
         if self.bytes > MAX_SKILL_BYTES {
-            let message = format!("the files are more than {} KiB in all", MAX_SKILL_BYTES >> 10);
+            let message = format!("the files have more than {} KiB in total", MAX_SKILL_BYTES >> 10);
             let problem = Problem::error("too-large", Mark::START, message);
             return self.stop(problem.with_hint("put large files into an image for the skill"));
         }
@@ -227,7 +227,7 @@ impl SkillReader<'_> {
                 Ok(names)
             }
             Ok(None) => {
-                let message = format!("more than {MAX_ENTRIES} directory entries; they are not read");
+                let message = format!("the directory has more than {MAX_ENTRIES} entries and is not read");
                 let problem = Problem::error("too-many-files", Mark::START, message);
                 self.stop(
                     problem.with_hint("put programs and libraries into an image for the skill, or split the skill"),
@@ -238,7 +238,7 @@ impl SkillReader<'_> {
     }
 
     fn warn_omitted(&mut self, what: &str, hint: &str) {
-        let message = format!("{what}; it is left out");
+        let message = format!("{what}; it is omitted");
         self.skill.problems.add(Problem::warning("skill-file", Mark::START, message).with_hint(hint));
     }
 
@@ -280,14 +280,15 @@ fn read_file(directory: &OwnedFd, name: &OsStr, allowance: &mut Allowance) -> Re
     let metadata = file.metadata().map_err(|error| failed(&error))?;
     if !metadata.is_file() {
         let problem = Problem::error("file", Mark::START, "not a regular file; it is not read");
-        return Err(ReadError::Problem(problem.with_hint("put a file in its place")));
+        return Err(ReadError::Problem(problem.with_hint("replace it by a regular file")));
     }
     if metadata.len() > MAX_FILE_BYTES as u64 {
         return Err(ReadError::TooLarge);
     }
     if metadata.len() > allowance.bytes {
-        let problem = Problem::error("too-large", Mark::START, "too much in all; it is not read");
-        return Err(ReadError::Problem(problem.with_hint("read the skills in several calls")));
+        let problem =
+            Problem::error("too-large", Mark::START, "the skills are too large in total; the file is not read");
+        return Err(ReadError::Problem(problem.with_hint("import fewer skills at a time")));
     }
     let mut bytes = Vec::new();
     // One byte more than allowed, to detect a file that grows.
@@ -306,18 +307,20 @@ fn read_file(directory: &OwnedFd, name: &OsStr, allowance: &mut Allowance) -> Re
 pub fn read_problem(error: &io::Error) -> Problem {
     let (message, hint) = match error.kind() {
         io::ErrorKind::NotFound => {
-            ("no such file or directory".to_owned(), "a skill is a directory with `SKILL.md`, in exactly this case")
+            ("no such file or directory".to_owned(), "a skill is a directory with a file `SKILL.md` (the case matters)")
         }
-        io::ErrorKind::PermissionDenied => ("permission denied".to_owned(), "read it as a user who may"),
-        _ if is_link(error) => ("a link; it is not followed".to_owned(), "put the file itself in its place"),
+        io::ErrorKind::PermissionDenied => {
+            ("permission denied".to_owned(), "run the command as a user who can read it")
+        }
+        _ if is_link(error) => ("a symbolic link; it is not followed".to_owned(), "replace the link by the file"),
         _ => (format!("cannot be read: {error}"), "try to read it with another program, such as cat"),
     };
     Problem::error("file", Mark::START, message).with_hint(hint)
 }
 
-fn path_problem(shown: &str, error: &io::Error) -> Problem {
+fn path_problem(quoted: &str, error: &io::Error) -> Problem {
     let problem = read_problem(error);
-    let message = format!("{shown}: {}", problem.message);
+    let message = format!("{quoted}: {}", problem.message);
     Problem { message, ..problem }
 }
 

@@ -13,7 +13,7 @@ use super::super::tree::{Mark, Node, Value};
 const FENCE: &str = "---";
 
 /// How to begin a skill, for hints.
-const EXAMPLE: &str = "begin the file with `---`, `name: …` and `description: …` on lines of their own, and `---`";
+const EXAMPLE: &str = "start the file with the lines `---`, `name: …`, `description: …` and `---`";
 
 /// The content of `SKILL.md`.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ pub fn parse(bytes: Vec<u8>, budget: &mut Budget) -> Result<Document, Problems> 
     let head_text = decode(parts.head.into_bytes()).map_err(single_problem)?;
     // Control characters that are removed from the body reach no model, and have a rule of their own.
     let before_body = &text[..text.len() - parts.body.len()];
-    let kept_body = parts.body.replace(|character| !is_text_char(character), " ");
-    let mut warnings = invisible_chars::warnings(&format!("{before_body}{kept_body}"));
+    let visible_body = parts.body.replace(|character| !is_text_char(character), " ");
+    let mut warnings = invisible_chars::warnings(&format!("{before_body}{visible_body}"));
     let head = load_head(&head_text, budget, &mut warnings)?;
     let body_at = Mark { line: parts.body_line, column: 1 };
     let body = clean_body(parts.body, body_at, &mut warnings);
@@ -100,8 +100,8 @@ fn split_frontmatter(text: &str) -> Result<Parts<'_>, Problem> {
         return Ok(Parts { head, body: &body[blank..], body_line: line_number(number + 1 + blank) });
     }
     let at = Mark { line: line_number(first), column: 1 };
-    let problem = Problem::error("frontmatter", at, "the frontmatter has no end");
-    Err(problem.with_hint("write `---` on a line of its own behind its last field"))
+    let problem = Problem::error("frontmatter", at, "the frontmatter is not closed");
+    Err(problem.with_hint("write a line `---` after its last field"))
 }
 
 fn line_number(index: usize) -> u32 {
@@ -117,9 +117,11 @@ fn load_head(text: &str, budget: &mut Budget, warnings: &mut Vec<Problem>) -> Re
         if !has_error(&again.problems) {
             loaded = again;
             warnings.extend(keys.into_iter().map(|(key, at)| {
-                let message =
-                    format!("the value of {} is no YAML without quotes; it is read as if it had them", quote(&key));
-                Problem::warning("frontmatter-quotes", at, message).with_hint("put the value into quotes")
+                let message = format!(
+                    "the value of {} is not valid YAML without quotes; it is read as if it were quoted",
+                    quote(&key)
+                );
+                Problem::warning("frontmatter-quotes", at, message).with_hint("put the value in quotes")
             }));
         }
     }
@@ -167,7 +169,7 @@ fn clean_body(body: &str, at: Mark, warnings: &mut Vec<Problem>) -> String {
         })
         .collect();
     if cleaned != body {
-        let message = "the text has control characters or line separators; they are taken out";
+        let message = "the text has control characters or line separators; they are removed";
         let problem = Problem::warning("control-characters", at, message);
         warnings.push(problem.with_hint("remove them from the file"));
     }

@@ -2,7 +2,7 @@
 
 use sympozium_api::limits;
 
-/// Bytes of `SKILL.md` and of each file beside it: the maximum of a field of a SkillPack.
+/// Bytes of `SKILL.md` and of each other file: the maximum of a field of a SkillPack.
 pub const MAX_FILE_BYTES: usize = limits::LONG_TEXT;
 
 /// Bytes of a binary file: in Base64 three bytes become four.
@@ -11,7 +11,7 @@ pub const MAX_BINARY_BYTES: usize = MAX_FILE_BYTES / 4 * 3;
 /// Bytes of everything in one skill, as a pack counts them.
 pub const MAX_SKILL_BYTES: usize = sympozium_plan::admit::MAX_PACK_BYTES;
 
-/// Files beside `SKILL.md`.
+/// Files in addition to `SKILL.md`.
 pub const MAX_FILES: usize = limits::SKILL_FILES;
 
 /// Entries of a skill's directory that are examined, whatever they are.

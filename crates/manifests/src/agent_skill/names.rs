@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_made_to_fit() {
+    fn names_are_normalized() {
         for (name, expected) in [
             ("pdf-tools", Some("pdf-tools")),
             ("PDF Tools", Some("pdf-tools")),

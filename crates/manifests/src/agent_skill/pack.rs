@@ -39,8 +39,8 @@ pub fn warnings(skill: &Skill, options: &PackOptions) -> Vec<Problem> {
     if options.image.is_some() || needed.is_empty() {
         return Vec::new();
     }
-    let message = format!("the skill needs `{}`, and the base image has only `sh`", needed.join("`, `"));
-    let hint = "name an image that has it: sympozium skill import --image IMAGE DIR";
+    let message = format!("the skill needs `{}`, but the base image has only `sh`", needed.join("`, `"));
+    let hint = "use an image with these programs: sympozium skill import --image IMAGE DIR";
     vec![Problem::warning("skill-programs", Mark::START, message).with_hint(hint)]
 }
 
@@ -73,7 +73,7 @@ pub fn build(skills: Vec<Skill>, options: &PackOptions) -> SkillPack {
     pack
 }
 
-/// Our executor is injected into an image that the user names: most images have none.
+/// The Sympozium executor is injected into an image that the user names: most images have no executor.
 fn sidecar(options: &PackOptions) -> Sidecar {
     let (image, executor) = match &options.image {
         Some(image) => (image.as_str(), Executor::Injected),
@@ -90,7 +90,7 @@ fn to_spec(skill: Skill, pack: &str) -> SkillSpec {
     SkillSpec { allowed_tools: skill.allowed_tools.map(|tools| tools.into_iter().map(pattern).collect()), ..skill.spec }
 }
 
-/// What has no field in a pack, by skill: `license.skills.sympozium.ai/<skill>` and so on.
+/// Values without a field in a pack, by skill: `license.skills.sympozium.ai/<skill>` and so on.
 fn annotations(skill: &Skill, is_only: bool) -> Vec<(String, String)> {
     let mut metadata = skill.metadata.clone();
     if !is_only {
@@ -113,21 +113,21 @@ fn annotations(skill: &Skill, is_only: bool) -> Vec<(String, String)> {
 ///
 /// # Errors
 /// Never, but the types cannot say so.
-pub fn to_document(pack: &SkillPack, places: Option<SkillMarks>) -> Result<Node, serde_json::Error> {
+pub fn to_document(pack: &SkillPack, marks: Option<SkillMarks>) -> Result<Node, serde_json::Error> {
     let value = serde_json::to_value(pack)?;
-    Ok(to_node(value, Path::Root, places.as_ref()))
+    Ok(to_node(value, Path::Root, marks.as_ref()))
 }
 
 /// The problem of a pack that cannot be serialised.
 pub fn serialize_problem(error: &serde_json::Error) -> Problem {
-    let message = format!("cannot be written as a SkillPack: {error}");
-    Problem::error("skill", Mark::START, message).with_hint("report this")
+    let message = format!("cannot serialize the SkillPack: {error}");
+    Problem::error("skill", Mark::START, message).with_hint("report this as a bug")
 }
 
 /// Recurses as deep as a SkillPack is.
-fn to_node(value: serde_json::Value, path: Path<'_>, places: Option<&SkillMarks>) -> Node {
+fn to_node(value: serde_json::Value, path: Path<'_>, marks: Option<&SkillMarks>) -> Node {
     use serde_json::Value as Json;
-    let at = places.map_or(Mark::START, |places| places.find(&path.to_string()));
+    let at = marks.map_or(Mark::START, |marks| marks.find(&path.to_string()));
     let value = match value {
         Json::Null => Value::Null,
         Json::Bool(value) => Value::Bool(value),
@@ -135,11 +135,11 @@ fn to_node(value: serde_json::Value, path: Path<'_>, places: Option<&SkillMarks>
         Json::String(text) => Value::Text(text),
         Json::Array(items) => {
             let items = items.into_iter().enumerate();
-            Value::List(items.map(|(index, item)| to_node(item, path.index(index), places)).collect())
+            Value::List(items.map(|(index, item)| to_node(item, path.index(index), marks)).collect())
         }
         Json::Object(fields) => {
             let fields = fields.into_iter().map(|(key, value)| {
-                let node = to_node(value, path.field(&key), places);
+                let node = to_node(value, path.field(&key), marks);
                 let at = node.at;
                 Entry { key, at, node }
             });

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn without_one_the_name_does() {
+    fn without_a_shebang_the_extension_names_the_program() {
         assert_eq!(interpreter("scripts/a.py", b"pass").as_deref(), Some("python3"));
         assert_eq!(interpreter("scripts/a.sh", b"").as_deref(), Some("sh"));
         assert_eq!(interpreter("scripts/a.PY", b""), None);

@@ -103,16 +103,16 @@ impl<'a> SkillParser<'a> {
             (tools, entry.at)
         });
         if document.body.is_empty() {
-            let message = "there is no text below the frontmatter: the skill teaches nothing";
+            let message = "the skill has no text below the frontmatter";
             let problem = Problem::warning("skill-empty", document.body_at, message);
-            self.problems.add(problem.with_hint("write what to do, step by step"));
+            self.problems.add(problem.with_hint("describe the steps of the skill"));
         }
         let listed = self.bins(metadata.remove(BINS));
         let needed = required_programs(&files, listed);
         let has_scripts = files.iter().any(is_script);
         let may_run = allowed.as_ref().map(|(tools, _)| tools.contains(&AllowedTool::OwnCommands));
         if let (true, Some((_, at)), Some(false)) = (has_scripts, &allowed, may_run) {
-            let message = "`allowed-tools` has no `Bash`, so that nothing can start the skill's scripts";
+            let message = "`allowed-tools` has no `Bash`, so the skill's scripts cannot be started";
             let problem = Problem::warning("allowed-tools", *at, message);
             self.problems.add(problem.with_hint("add `Bash`, or remove the scripts"));
         }
@@ -171,14 +171,14 @@ impl<'a> SkillParser<'a> {
             let meant = FIELDS.iter().find(|field| normalize_key(field) == normalize_key(&entry.key));
             let problem = match meant {
                 Some(meant) if !written.contains(meant) => {
-                    let message = format!("{key} is taken for `{meant}`");
+                    let message = format!("{key} is read as `{meant}`");
                     let problem = Problem::warning("frontmatter-field", entry.at, message);
                     problem.with_hint(format!("write `{meant}`"))
                 }
                 _ => {
-                    let message = format!("{key} is no field of a skill; it is left out");
+                    let message = format!("{key} is not a field of a skill; it is omitted");
                     let problem = Problem::warning("frontmatter-field", entry.at, message);
-                    problem.with_hint("put it below `metadata` to keep it")
+                    problem.with_hint("move it below `metadata` to preserve it")
                 }
             };
             self.problems.add(problem);
@@ -196,20 +196,23 @@ impl<'a> SkillParser<'a> {
         let of_directory = directory_name.and_then(names::normalize);
         let Some(name) = own.clone().or(of_directory) else {
             let problem = Problem::error("skill-name", at, "the skill has no name");
-            self.problems.add(problem.with_hint("add `name: …` in lower case letters, digits and `-`"));
+            self.problems.add(problem.with_hint("add `name: …` with lower-case letters, digits and `-`"));
             return None;
         };
         match (&written, directory_name) {
             (None, _) => warn(
-                format!("the skill has no name; it is called `{name}` after its directory"),
+                format!("the skill has no name; the name of its directory, `{name}`, is used"),
                 format!("add `name: {name}`"),
             ),
             (Some(written), _) if !names::is_normalized(written) => warn(
-                format!("{} cannot be a skill's name; `{name}` is used", quote(written)),
+                format!("{} is not a valid name of a skill; `{name}` is used", quote(written)),
                 format!("write `name: {name}`"),
             ),
             (Some(_), Some(directory)) if directory != name => warn(
-                format!("the skill is called `{name}`, and its directory {}; `{name}` is used", quote(directory)),
+                format!(
+                    "the name of the skill is `{name}`, and its directory is {}; `{name}` is used",
+                    quote(directory)
+                ),
                 "give both the same name".to_owned(),
             ),
             _ => {}
@@ -224,18 +227,18 @@ impl<'a> SkillParser<'a> {
         let text = strip_non_text(written.unwrap_or_default().trim());
         if text.is_empty() {
             let problem = Problem::error("description", at, "the skill has no description");
-            self.problems.add(
-                problem.with_hint("add `description: …`: what the skill does, and when to use it; agents choose by it"),
-            );
+            self.problems.add(problem.with_hint(
+                "add `description: …` with what the skill does and when to use it; agents select skills by it",
+            ));
             return None;
         }
         let length = text.chars().count();
         if length <= MAX_DESCRIPTION {
             return Some((text, at));
         }
-        let message = format!("the description has {length} characters; the first {MAX_DESCRIPTION} are kept");
+        let message = format!("the description has {length} characters; it is truncated to {MAX_DESCRIPTION}");
         let problem = Problem::warning("description", at, message);
-        self.problems.add(problem.with_hint("say it in fewer words; details belong below the frontmatter"));
+        self.problems.add(problem.with_hint("shorten it; put details below the frontmatter"));
         Some((text.chars().take(MAX_DESCRIPTION).collect(), at))
     }
 
@@ -249,7 +252,7 @@ impl<'a> SkillParser<'a> {
             Some(_) => self.warn_too_long(entry),
             None if entry.node.value == Value::Null => None,
             None => {
-                self.warn_type(entry.at, field, "a text", &entry.node);
+                self.warn_type(entry.at, field, "a string", &entry.node);
                 None
             }
         }
@@ -261,9 +264,9 @@ impl<'a> SkillParser<'a> {
         let words = listed.split([' ', ',', '\t', '\n']).filter(|word| !word.is_empty());
         let (names, others): (Vec<&str>, Vec<&str>) = words.partition(|word| programs::is_program_name(word));
         if let (Some(other), Some(entry)) = (others.first(), self.field(METADATA)) {
-            let message = format!("{} is no name of a program", quote(other));
+            let message = format!("{} is not a valid name of a program", quote(other));
             let problem = Problem::warning("skill-programs", entry.at, message);
-            let hint = "list plain names in `metadata.bins`, between spaces: `bins: du sort`";
+            let hint = "list names in `metadata.bins`, separated by spaces: `bins: du sort`";
             self.problems.add(problem.with_hint(hint));
         }
         names.into_iter().map(str::to_owned).collect()
@@ -277,7 +280,7 @@ impl<'a> SkillParser<'a> {
             Value::Map(entries) => entries.as_slice(),
             Value::Null => &[],
             _ => {
-                self.warn_type(entry.at, METADATA, "an object of texts", &entry.node);
+                self.warn_type(entry.at, METADATA, "an object of strings", &entry.node);
                 &[]
             }
         };
@@ -293,9 +296,9 @@ impl<'a> SkillParser<'a> {
                     kept.insert(key, text);
                 }
                 None if inner.node.value == Value::Null => {}
-                None => self.warn_type(inner.at, &inner.key, "a text", &inner.node),
+                None => self.warn_type(inner.at, &inner.key, "a string", &inner.node),
             }
-            // If it is too long, all of it is left out, so that the rest need not be read.
+            // If it is too long, all of it is omitted, so that the rest need not be read.
             if bytes > MAX_ANNOTATION_BYTES {
                 self.warn_too_long::<()>(entry);
                 return PACK_FIELDS
@@ -311,14 +314,14 @@ impl<'a> SkillParser<'a> {
     }
 
     fn warn_too_long<T>(&mut self, entry: &Entry) -> Option<T> {
-        let message = format!("{} is longer than {MAX_ANNOTATION_BYTES} bytes; it is left out", quote(&entry.key));
+        let message = format!("{} is longer than {MAX_ANNOTATION_BYTES} bytes; it is omitted", quote(&entry.key));
         let problem = Problem::warning("frontmatter-field", entry.at, message);
-        self.problems.add(problem.with_hint("put it below the frontmatter, or into a file"));
+        self.problems.add(problem.with_hint("move it below the frontmatter, or into a file"));
         None
     }
 
     fn warn_type(&mut self, at: Mark, key: &str, expected: &str, node: &Node) {
-        let message = format!("{} must be {expected}, not {}; it is left out", quote(key), node.value.type_name());
+        let message = format!("{} must be {expected}, not {}; it is omitted", quote(key), node.value.type_name());
         let problem = Problem::warning("frontmatter-field", at, message);
         self.problems.add(problem.with_hint("write it as `key: \"text\"`"));
     }
@@ -332,7 +335,7 @@ impl<'a> SkillParser<'a> {
                 let bytes = other.map_or_else(|error| error.into_bytes(), String::into_bytes);
                 if bytes.len() > MAX_BINARY_BYTES {
                     let message = format!(
-                        "{} is no text, and larger than {} KiB; it is left out",
+                        "{} is not UTF-8, and larger than {} KiB; it is omitted",
                         quote(&path),
                         MAX_BINARY_BYTES >> 10
                     );

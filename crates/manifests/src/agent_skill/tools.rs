@@ -1,6 +1,6 @@
 //! `allowed-tools`: maps the tool names of other agents to ours.
 //!
-//! The list narrows. Unknown names are left out of it, which narrows further; nothing here can allow a tool.
+//! The list only restricts. Unknown names are omitted, which restricts further; nothing here can allow a tool.
 
 use sympozium_api::builtin_tool::{
     BuiltinTool, EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, READ_FILE, WRITE_FILE,
@@ -51,11 +51,9 @@ pub fn read(value: &Node) -> (Vec<AllowedTool>, Vec<Problem>) {
         other => reading.warn_type(other.type_name(), value.at),
     }
     if reading.tools.is_empty() {
-        let message = "`allowed-tools` leaves no tool: the skill can be read, and nothing more";
+        let message = "`allowed-tools` leaves no tool: the agent can only read the skill";
         let problem = Problem::warning("allowed-tools", value.at, message);
-        reading
-            .problems
-            .push(problem.with_hint("name tools, as in `allowed-tools: Bash Read`, or leave the field out"));
+        reading.problems.push(problem.with_hint("name tools, as in `allowed-tools: Bash Read`, or omit the field"));
     }
     (reading.tools, reading.problems)
 }
@@ -82,10 +80,10 @@ impl ToolsReader {
             None => (word, None),
         };
         let Some(tool) = resolve_tool(name) else {
-            let message = format!("there is no tool {} here; it is left out", quote(name));
+            let message = format!("there is no tool {}; it is omitted", quote(name));
             let problem = Problem::warning("allowed-tools", at, message);
             self.problems.push(problem.with_hint(
-                "tools are Bash, Read, Write, Edit, Glob, LS, WebFetch, or ours by name: `read_file`, `pack/tool`",
+                "the tools are Bash, Read, Write, Edit, Glob, LS, WebFetch, and those of Sympozium by name: `read_file`, `pack/tool`",
             ));
             return;
         };
@@ -101,12 +99,16 @@ impl ToolsReader {
         let inner = pattern.strip_suffix(')').unwrap_or(pattern);
         let (message, hint) = match tool {
             AllowedTool::OwnCommands => (
-                format!("{} allows every command: {} cannot be enforced on shell lines", quote(word), quote(inner)),
-                "declare the program as a tool of the pack (`spec.sidecar.tools`), or have a policy `ask` before `execute_command`",
+                format!(
+                    "{} allows every command: {} cannot be enforced for shell command lines",
+                    quote(word),
+                    quote(inner)
+                ),
+                "declare the program as a tool of the pack (`spec.sidecar.tools`), or use a policy with `ask` for `execute_command`",
             ),
             AllowedTool::Pattern(name) => (
                 format!("{} allows all of `{name}`: {} is not enforced", quote(word), quote(inner)),
-                "have a policy `ask` before the tool, or leave it out",
+                "use a policy with `ask` for the tool, or omit it",
             ),
         };
         self.problems.push(Problem::warning("allowed-tools-pattern", at, message).with_hint(hint));
@@ -116,16 +118,16 @@ impl ToolsReader {
         if self.problems.len() >= MAX_TOOLS {
             return self.warn_too_long(at);
         }
-        let message = format!("`allowed-tools` is a text, not {kind}; this is left out");
+        let message = format!("`allowed-tools` must be a string, not {kind}; this is omitted");
         self.problems.push(
             Problem::warning("allowed-tools", at, message)
-                .with_hint("write the names with spaces between, as in `allowed-tools: Bash Read`"),
+                .with_hint("separate the names by spaces, as in `allowed-tools: Bash Read`"),
         );
     }
 
     fn warn_too_long(&mut self, at: Mark) {
         if !std::mem::replace(&mut self.is_full, true) {
-            let message = format!("`allowed-tools` is too long; what comes after {MAX_TOOLS} names is left out");
+            let message = format!("`allowed-tools` has more than {MAX_TOOLS} names; the others are omitted");
             self.problems.push(Problem::warning("allowed-tools", at, message).with_hint("name each tool once"));
         }
     }
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn names_become_ours() {
+    fn names_of_other_agents_are_mapped() {
         for (typed, tools, rules) in [
             ("Bash Read", "OWN read_file", ""),
             ("bash,Read,  Write", "OWN read_file write_file", ""),
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_taken_and_anything_else_closes() {
+    fn lists_are_accepted_and_other_values_omitted() {
         let list = Node {
             at: Mark::START,
             value: Value::List(vec![text("Read"), text("Bash Write"), Node { at: Mark::START, value: Value::Null }]),
@@ -217,16 +219,19 @@ mod tests {
     }
 
     #[test]
-    fn the_warning_about_brackets_says_what_to_do() {
+    fn the_warning_about_patterns_has_a_hint() {
         let (_, problems) = read(&text("Bash(git:*)"));
         let [problem] = problems.try_into().unwrap();
         assert_eq!(problem.at, Mark { line: 4, column: 16 });
-        assert_eq!(problem.message, "`Bash(git:*)` allows every command: `git:*` cannot be enforced on shell lines");
+        assert_eq!(
+            problem.message,
+            "`Bash(git:*)` allows every command: `git:*` cannot be enforced for shell command lines"
+        );
         assert!(problem.hint.unwrap().contains("spec.sidecar.tools"));
     }
 
     #[test]
-    fn a_list_without_end_is_cut() {
+    fn a_long_list_is_truncated() {
         let many: String = (0..10_000).map(|number| format!("pack/tool{number} ")).collect();
         let (tools, problems) = read(&text(&many));
         assert_eq!((tools.len(), problems.len()), (MAX_TOOLS, 1));

@@ -109,10 +109,8 @@ impl<'a> Builder<'a> {
 
     fn count_document(&mut self, at: Mark) -> Result<(), Stop> {
         let Some(left) = self.budget.documents.checked_sub(1) else {
-            let message = format!("more than {MAX_DOCUMENTS} documents in all");
-            return Err(Stop::File(
-                Problem::error("too-large", at, message).with_hint("check the files in several calls"),
-            ));
+            let message = format!("more than {MAX_DOCUMENTS} documents in total");
+            return Err(Stop::File(Problem::error("too-large", at, message).with_hint("check fewer files at a time")));
         };
         self.budget.documents = left;
         Ok(())
@@ -120,10 +118,9 @@ impl<'a> Builder<'a> {
 
     fn count_nodes(&mut self, nodes: usize, at: Mark) -> Result<(), Stop> {
         let Some(left) = self.budget.nodes.checked_sub(nodes) else {
-            let message = format!("more than {MAX_NODES} values in all, aliases written out");
+            let message = format!("more than {MAX_NODES} values in total, including copies by aliases");
             return Err(Stop::File(
-                Problem::error("too-large", at, message)
-                    .with_hint("check the files in several calls; write out what aliases repeat"),
+                Problem::error("too-large", at, message).with_hint("check fewer files at a time, or use fewer aliases"),
             ));
         };
         self.budget.nodes = left;
@@ -133,10 +130,8 @@ impl<'a> Builder<'a> {
     fn count_copy(&mut self, size: Size, at: Mark) -> Result<(), Stop> {
         self.count_nodes(size.nodes, at)?;
         let Some(left) = self.budget.copied_bytes.checked_sub(size.bytes) else {
-            let message = format!("aliases repeat more than {} MiB of text", MAX_COPIED_BYTES >> 20);
-            return Err(Stop::File(
-                Problem::error("too-large", at, message).with_hint("write out what aliases repeat"),
-            ));
+            let message = format!("aliases copy more than {} MiB of text", MAX_COPIED_BYTES >> 20);
+            return Err(Stop::File(Problem::error("too-large", at, message).with_hint("use fewer aliases")));
         };
         self.budget.copied_bytes = left;
         Ok(())
@@ -152,15 +147,15 @@ impl<'a> Builder<'a> {
     ) -> Result<(), Stop> {
         self.count_nodes(1, at)?;
         if text.len() > MAX_SCALAR_BYTES {
-            let message = format!("a text of more than {} MiB", MAX_SCALAR_BYTES >> 20);
+            let message = format!("a string of more than {} MiB", MAX_SCALAR_BYTES >> 20);
             return Err(Stop::Document(
                 Problem::error("too-large", at, message).with_hint("Kubernetes does not store objects of that size"),
             ));
         }
         if text.contains('\0') {
             self.problems.add(
-                Problem::error("syntax", at, "the text has a NUL character in it")
-                    .with_hint("no program can be given such a text; take it out"),
+                Problem::error("syntax", at, "the string contains a NUL character")
+                    .with_hint("remove it: programs cannot use such strings"),
             );
         }
         if self.is_key_next() {
@@ -210,7 +205,7 @@ impl<'a> Builder<'a> {
         if self.is_key_next() {
             return Err(Stop::Document(
                 Problem::error("key", at, "a list or an object cannot be a key")
-                    .with_hint("put the key in quotes if it is a text, as in \"{{ name }}\""),
+                    .with_hint("put the key in quotes if it is a string, as in \"{{ name }}\""),
             ));
         }
         let size = Size { nodes: 1, bytes: 0, height: 1 };
@@ -242,7 +237,7 @@ impl<'a> Builder<'a> {
             let (original, here) = (&entries[by_key[first]], &entries[by_key[position]]);
             if original.key == here.key {
                 let line = original.at.line;
-                let message = format!("{} is given twice; it is on line {line} already", quote(&here.key));
+                let message = format!("duplicate key {}; the first one is on line {line}", quote(&here.key));
                 self.problems.add(Problem::error("duplicate-key", here.at, message).with_hint("keep one of the two"));
                 repeated.push(by_key[position]);
             } else {
@@ -273,8 +268,8 @@ impl<'a> Builder<'a> {
     fn add_alias(&mut self, id: usize, at: Mark) -> Result<(), Stop> {
         let Some(anchored) = self.anchors.get(&id) else {
             return Err(Stop::Document(
-                Problem::error("alias", at, "the alias is inside the value that it stands for")
-                    .with_hint("write the value out"),
+                Problem::error("alias", at, "the alias is inside the value of its own anchor")
+                    .with_hint("write the value instead of the alias"),
             ));
         };
         let size = anchored.size;
@@ -294,8 +289,8 @@ impl<'a> Builder<'a> {
                 Ok(())
             }
             _ => Err(Stop::Document(
-                Problem::error("key", at, "an alias that does not stand for a text cannot be a key")
-                    .with_hint("write the key out"),
+                Problem::error("key", at, "an alias of a value that is not a string cannot be a key")
+                    .with_hint("write the key instead of the alias"),
             )),
         }
     }
@@ -342,7 +337,7 @@ impl<'a> Builder<'a> {
         };
         if let Some(Content::Map(map)) = self.open_collections.last_mut().map(|open| &mut open.content) {
             if let Some((first, _)) = map.merge {
-                let message = format!("`<<` is given twice; it is on line {} already", first.line);
+                let message = format!("duplicate key `<<`; the first one is on line {}", first.line);
                 self.problems.add(
                     Problem::error("duplicate-key", at, message)
                         .with_hint("merge several with one list: <<: [*one, *other]"),
@@ -378,7 +373,7 @@ impl<'a> Builder<'a> {
     fn report_tag(&mut self, at: Mark) {
         self.problems.add(
             Problem::error("tag", at, "a tag that manifests do not use")
-                .with_hint("take the word that starts with `!` out, or put the value in quotes"),
+                .with_hint("remove the word that starts with `!`, or put the value in quotes"),
         );
     }
 }

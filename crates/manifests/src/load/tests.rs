@@ -54,7 +54,7 @@ fn block_texts_keep_their_lines() {
 }
 
 #[test]
-fn every_value_knows_its_place() {
+fn every_value_has_a_position() {
     let text = "spec:\n  skills:\n    - name: x\n      \"two\": { in: line }\n";
     let root = load(text, &mut Budget::default()).documents.remove(0);
     for (path, line, column) in [
@@ -76,7 +76,7 @@ fn every_value_knows_its_place() {
 fn columns_count_characters() {
     assert_eq!(
         problem("{ \"äöü\": 1, \"äöü\": 2 }"),
-        "1:13 duplicate-key: `äöü` is given twice; it is on line 1 already"
+        "1:13 duplicate-key: duplicate key `äöü`; the first one is on line 1"
     );
 }
 
@@ -86,9 +86,9 @@ fn a_key_given_twice_is_an_error_each_time() {
     assert_eq!(
         problems(text),
         [
-            "4:3 duplicate-key: `c` is given twice; it is on line 3 already",
-            "5:1 duplicate-key: `a` is given twice; it is on line 1 already",
-            "6:1 duplicate-key: `a` is given twice; it is on line 1 already",
+            "4:3 duplicate-key: duplicate key `c`; the first one is on line 3",
+            "5:1 duplicate-key: duplicate key `a`; the first one is on line 1",
+            "6:1 duplicate-key: duplicate key `a`; the first one is on line 1",
         ]
     );
     let loaded = load(text, &mut Budget::default());
@@ -122,16 +122,16 @@ fn a_quoted_merge_key_is_a_key() {
 }
 
 #[test]
-fn what_cannot_be_merged_or_aliased_is_refused() {
+fn invalid_merges_and_aliases_are_refused() {
     assert_eq!(problem("<<: word"), "1:1 key: `<<` takes an object or a list of objects");
     assert_eq!(
         problem("a: &a {b: 1}\nc:\n  <<: *a\n  <<: *a\n"),
-        "4:3 duplicate-key: `<<` is given twice; it is on line 3 already"
+        "4:3 duplicate-key: duplicate key `<<`; the first one is on line 3"
     );
     assert_eq!(problem("a: *missing"), "1:4 alias: the alias names no anchor before it");
     assert_eq!(problem("a: &a 1\n---\nb: *a"), "3:4 alias: the alias names no anchor before it");
-    assert_eq!(problem("a: &a [1, *a]"), "1:11 alias: the alias is inside the value that it stands for");
-    assert_eq!(problem("a: &a {b: {<<: *a}}"), "1:16 alias: the alias is inside the value that it stands for");
+    assert_eq!(problem("a: &a [1, *a]"), "1:11 alias: the alias is inside the value of its own anchor");
+    assert_eq!(problem("a: &a {b: {<<: *a}}"), "1:16 alias: the alias is inside the value of its own anchor");
 }
 
 #[test]
@@ -146,19 +146,19 @@ fn keys_are_texts() {
 }
 
 #[test]
-fn words_that_kubectl_reads_otherwise_are_warned_of() {
+fn scalars_that_kubectl_reads_differently_are_warnings() {
     assert_eq!(
         problems("a: no\nb: 'no'\nc: 0755\nd: [y]\ne: !!str on\nf: 1_000"),
         [
-            "1:4 ambiguous: kubectl reads `no` as false, YAML 1.2 as a text",
+            "1:4 ambiguous: kubectl reads `no` as false, YAML 1.2 as a string",
             "3:4 ambiguous: kubectl reads `0755` as 493, YAML 1.2 as 755",
-            "4:5 ambiguous: kubectl reads `y` as true, YAML 1.2 as a text",
-            "6:4 ambiguous: kubectl reads `1_000` as 1000, YAML 1.2 as a text",
+            "4:5 ambiguous: kubectl reads `y` as true, YAML 1.2 as a string",
+            "6:4 ambiguous: kubectl reads `1_000` as 1000, YAML 1.2 as a string",
         ]
     );
     let loaded = load("a: no", &mut Budget::default());
     assert_eq!(loaded.problems.items[0].severity, Severity::Warning);
-    assert_eq!(loaded.problems.items[0].hint.as_deref(), Some("write false, or \"no\" for the text"));
+    assert_eq!(loaded.problems.items[0].hint.as_deref(), Some("write false, or \"no\" for the string"));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn tags_of_the_core_schema_are_taken_and_others_refused() {
         document("a: !!str 1\nb: !!int '2'\nc: !!map {}\nd: !!seq []\ne: !!float 3"),
         json!({"a": "1", "b": 2, "c": {}, "d": [], "e": 3})
     );
-    assert_eq!(problem("a: !!int x"), "1:10 tag: `x` is not what its tag `!!int` says");
+    assert_eq!(problem("a: !!int x"), "1:10 tag: `x` does not match its tag `!!int`");
     for text in ["a: !custom 1", "a: !!binary aGk=", "a: !!map []", "a: !!set {}", "!x a: 1"] {
         assert!(problem(text).contains(" tag: a tag that manifests do not use"), "{text}");
     }
@@ -175,13 +175,13 @@ fn tags_of_the_core_schema_are_taken_and_others_refused() {
 
 #[test]
 fn numbers_that_json_lacks_are_refused() {
-    assert_eq!(problem("a: .inf"), "1:4 syntax: `.inf` is a number that JSON cannot hold");
-    assert_eq!(problem("a: 1e999"), "1:4 syntax: `1e999` is a number that JSON cannot hold");
+    assert_eq!(problem("a: .inf"), "1:4 syntax: `.inf` is a number that JSON cannot represent");
+    assert_eq!(problem("a: 1e999"), "1:4 syntax: `1e999` is a number that JSON cannot represent");
 }
 
 #[test]
-fn a_nul_character_is_refused_however_it_is_written() {
-    assert_eq!(problem(r#"a: "x\0y""#), "1:4 syntax: the text has a NUL character in it");
+fn a_nul_character_is_refused_in_every_notation() {
+    assert_eq!(problem(r#"a: "x\0y""#), "1:4 syntax: the string contains a NUL character");
 }
 
 #[test]
@@ -210,7 +210,10 @@ fn a_billion_laughs_are_not_written_out() {
         writeln!(text, "a{level}: &a{level} [{refs}]").unwrap();
     }
     let problem = problem(&text);
-    assert!(problem.ends_with("too-large: more than 1000000 values in all, aliases written out"), "{problem}");
+    assert!(
+        problem.ends_with("too-large: more than 1000000 values in total, including copies by aliases"),
+        "{problem}"
+    );
 }
 
 #[test]
@@ -227,7 +230,7 @@ fn laughs_by_merging_are_not_written_out_either() {
 #[test]
 fn a_large_text_is_not_copied_without_end() {
     let text = format!("a: &a {}\nb: [{}]", "x".repeat(1_000_000), "*a, ".repeat(100));
-    assert!(problem(&text).ends_with("too-large: aliases repeat more than 8 MiB of text"));
+    assert!(problem(&text).ends_with("too-large: aliases copy more than 8 MiB of text"));
 }
 
 #[test]
@@ -259,16 +262,16 @@ fn the_bound_on_depth_holds_on_both_sides() {
 fn the_bound_on_a_text_holds_on_both_sides() {
     assert_eq!(problems(&format!("a: {}", "x".repeat(MAX_SCALAR_BYTES))), [] as [String; 0]);
     let message = problem(&format!("a: {}", "x".repeat(MAX_SCALAR_BYTES + 1)));
-    assert_eq!(message, "1:4 too-large: a text of more than 1 MiB");
+    assert_eq!(message, "1:4 too-large: a string of more than 1 MiB");
 }
 
 #[test]
-fn the_bounds_on_documents_and_values_hold_over_all_files() {
+fn bounds_on_documents_and_values_apply_to_all_files() {
     let mut budget = Budget { documents: 3, ..Budget::default() };
     assert_eq!(load("--- x\n--- y\n", &mut budget).documents.len(), 2);
     let rest = load("--- x\n--- y\n--- z\n", &mut budget);
     assert_eq!(rest.documents.len(), 1);
-    assert_eq!(rest.problems.items[0].message, "more than 10000 documents in all");
+    assert_eq!(rest.problems.items[0].message, "more than 10000 documents in total");
 
     let mut budget = Budget { nodes: 5, ..Budget::default() };
     assert_eq!(load("[1, {a: 2}]", &mut budget).problems.items, []);

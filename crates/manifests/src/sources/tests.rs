@@ -58,7 +58,7 @@ fn a_directory_with_a_skill_is_one_source_and_is_read_once() {
 }
 
 #[test]
-fn a_file_is_read_once_however_often_it_is_named() {
+fn a_file_that_is_named_repeatedly_is_read_once() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     write(root.join("a.yaml"));
@@ -93,7 +93,7 @@ fn links_inside_are_followed_and_links_out_refused() {
             row("dangling.yaml", "no such file or directory"),
             row("inside.yaml", ""),
             row("loop.yaml", "not a regular file; it is not read"),
-            row("outside.yaml", "a link that leads out of the directory; it is not read"),
+            row("outside.yaml", "a symbolic link to a file outside of the directory; it is not read"),
         ]
     );
 }
@@ -102,7 +102,7 @@ fn links_inside_are_followed_and_links_out_refused() {
 fn a_directory_without_manifests_is_a_mistake() {
     let root = tempfile::tempdir().unwrap();
     let [(_, problem)] = found(root.path(), &[root.path().to_owned()]).try_into().unwrap();
-    assert_eq!(problem, "no manifest in this directory");
+    assert_eq!(problem, "the directory contains no manifest");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn directories_are_walked_to_the_bound_and_no_further() {
     write(deep(MAX_DIRECTORY_DEPTH).join("out.yaml"));
     let found = found(root, &[root.to_owned()]);
     let [(too_deep, problem), (within, none)] = found.try_into().unwrap();
-    assert_eq!(problem, "deeper than 32 directories; it is not read");
+    assert_eq!(problem, "the directory is deeper than 32 levels and is not read");
     assert!(too_deep.ends_with("/d"), "{too_deep}");
     assert!(within.ends_with("/in.yaml"), "{within}");
     assert_eq!(none, "");
@@ -129,14 +129,14 @@ fn a_large_file_is_refused_by_its_size_alone() {
     file.set_len(100_000_000).unwrap();
     let source = find_sources(&[path]).pop().unwrap();
     let problem = read_source(&mut Reader::default(), source).unwrap_err();
-    assert_eq!(problem.message, "larger than 8 MiB; it is not read");
+    assert_eq!(problem.message, "the file is larger than 8 MiB and is not read");
 }
 
 #[test]
 fn a_stream_without_end_is_cut_at_the_bound() {
     let source = find_sources(&[PathBuf::from("/dev/zero")]).pop().unwrap();
     let problem = read_source(&mut Reader::default(), source).unwrap_err();
-    assert_eq!(problem.message, "larger than 8 MiB; it is not read");
+    assert_eq!(problem.message, "the file is larger than 8 MiB and is not read");
 }
 
 #[test]
@@ -154,7 +154,10 @@ fn the_bound_on_a_file_and_on_all_files_holds_to_the_byte() {
     }
     assert!(read(&mut reader, MAX_FILE_BYTES + 1).is_err());
     assert_eq!(read(&mut reader, MAX_FILE_BYTES - 1), Ok(MAX_FILE_BYTES - 1));
-    assert_eq!(read(&mut reader, 2).unwrap_err().message, "more than 64 MiB in all; it is not read");
+    assert_eq!(
+        read(&mut reader, 2).unwrap_err().message,
+        "the files have more than 64 MiB in total; this one is not read"
+    );
     assert_eq!(read(&mut reader, 1), Ok(1));
 }
 

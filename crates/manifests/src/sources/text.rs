@@ -13,8 +13,8 @@ pub fn decode(bytes: Vec<u8>) -> Result<String, Problem> {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         // The part before the first invalid byte is valid by definition.
         let at = end_mark(&String::from_utf8_lossy(good));
-        Problem::error("encoding", at, "a byte that is not UTF-8")
-            .with_hint("save the file as UTF-8; binary data belongs in base64")
+        Problem::error("encoding", at, "invalid UTF-8")
+            .with_hint("save the file as UTF-8; encode binary data as Base64")
     })?;
     if text.starts_with('\u{feff}') {
         text.drain(.."\u{feff}".len());
@@ -42,12 +42,12 @@ fn forbidden_problem(at: Mark, character: char) -> Problem {
     let message = match character {
         '\0' => "a NUL character".to_owned(),
         '\u{85}' | '\u{2028}' | '\u{2029}' => {
-            format!("the line separator U+{code:04X}, which kubectl takes for the end of the line")
+            format!("the line separator U+{code:04X}, which kubectl reads as the end of the line")
         }
         _ => format!("the control character U+{code:04X}"),
     };
     Problem::error("encoding", at, message)
-        .with_hint(format!("in a text, write it as \"\\u{code:04X}\"; elsewhere take it out"))
+        .with_hint(format!("write it as \"\\u{code:04X}\" in a string; remove it elsewhere"))
 }
 
 /// The position right behind `text`.
@@ -64,25 +64,25 @@ fn end_mark(text: &str) -> Mark {
 mod tests {
     use super::*;
 
-    fn refused(bytes: &[u8]) -> (u32, u32, String) {
+    fn decode_error(bytes: &[u8]) -> (u32, u32, String) {
         let problem = decode(bytes.to_vec()).unwrap_err();
         (problem.at.line, problem.at.column, problem.message)
     }
 
     #[test]
-    fn text_is_taken_as_it_is_and_a_mark_taken_off() {
+    fn text_is_unchanged_except_for_a_byte_order_mark() {
         assert_eq!(decode(b"a: 1\r\n\tb\x7f".to_vec()).unwrap(), "a: 1\r\n\tb\x7f");
         assert_eq!(decode("\u{feff}ä: 1".into()).unwrap(), "ä: 1");
         assert_eq!(decode(Vec::new()).unwrap(), "");
     }
 
     #[test]
-    fn what_is_not_text_is_refused_with_its_place() {
-        assert_eq!(refused(b"a\n\xc3\xa4\xff"), (2, 2, "a byte that is not UTF-8".into()));
-        assert_eq!(refused(b"\xff\xfea\0"), (1, 1, "UTF-16, not UTF-8".into()));
-        assert_eq!(refused(b"a: b\0c: d"), (1, 5, "a NUL character".into()));
-        assert_eq!(refused(b"\n\x1b[2J"), (2, 1, "the control character U+001B".into()));
-        let (line, column, message) = refused("x\n# note\u{2028}spec: {}".as_bytes());
+    fn invalid_text_is_refused_with_its_position() {
+        assert_eq!(decode_error(b"a\n\xc3\xa4\xff"), (2, 2, "invalid UTF-8".into()));
+        assert_eq!(decode_error(b"\xff\xfea\0"), (1, 1, "UTF-16, not UTF-8".into()));
+        assert_eq!(decode_error(b"a: b\0c: d"), (1, 5, "a NUL character".into()));
+        assert_eq!(decode_error(b"\n\x1b[2J"), (2, 1, "the control character U+001B".into()));
+        let (line, column, message) = decode_error("x\n# note\u{2028}spec: {}".as_bytes());
         assert_eq!((line, column), (2, 7));
         assert!(message.starts_with("the line separator U+2028, which kubectl"));
     }

@@ -67,7 +67,7 @@ impl Walker {
                 if depth + 1 < MAX_DIRECTORY_DEPTH {
                     self.walk(&path, root, depth + 1, found);
                 } else {
-                    let message = format!("deeper than {MAX_DIRECTORY_DEPTH} directories; it is not read");
+                    let message = format!("the directory is deeper than {MAX_DIRECTORY_DEPTH} levels and is not read");
                     let problem = Problem::error("too-deep", Mark::START, message);
                     found.push((path, Err(problem.with_hint("name the directory itself"))));
                 }
@@ -87,9 +87,10 @@ impl Walker {
         for entry in fs::read_dir(directory).map_err(|error| read(&error))? {
             let Some(left) = self.entries_left.checked_sub(1) else {
                 let message =
-                    format!("more than {MAX_DIRECTORY_ENTRIES} directory entries; this directory is not read");
-                return Err(Problem::error("too-large", Mark::START, message)
-                    .with_hint("name the directory that has the manifests"));
+                    format!("the directories have more than {MAX_DIRECTORY_ENTRIES} entries; this one is not read");
+                return Err(
+                    Problem::error("too-large", Mark::START, message).with_hint("name the directory of the manifests")
+                );
             };
             self.entries_left = left;
             let entry = entry.map_err(|error| read(&error))?;
@@ -112,8 +113,8 @@ fn link_problem(link: &Path, root: &Path) -> Option<Problem> {
     match fs::canonicalize(link) {
         Err(error) => Some(read_problem(&error)),
         Ok(target) if !target.starts_with(root) => Some(
-            Problem::error("file", Mark::START, "a link that leads out of the directory; it is not read")
-                .with_hint("name the file itself if it should be checked"),
+            Problem::error("file", Mark::START, "a symbolic link to a file outside of the directory; it is not read")
+                .with_hint("name the file itself to check it"),
         ),
         Ok(target) if target.is_file() => None,
         Ok(_) => Some(not_a_file()),
@@ -122,5 +123,5 @@ fn link_problem(link: &Path, root: &Path) -> Option<Problem> {
 
 pub fn not_a_file() -> Problem {
     Problem::error("file", Mark::START, "not a regular file; it is not read")
-        .with_hint("give its text on standard input: sympozium validate - < FILE")
+        .with_hint("pipe it in: sympozium validate - < FILE")
 }

@@ -256,9 +256,8 @@ impl AdmissionChecker<'_, '_> {
             return true;
         }
         let object = &self.objects[index];
-        let message = format!("more than {MAX_RUNS} runs and agents; from here on none is judged");
-        let problem =
-            Problem::error("too-large", object.node.at, message).with_hint("check the files in several calls");
+        let message = format!("more than {MAX_RUNS} runs and agents; this one and all others are not checked");
+        let problem = Problem::error("too-large", object.node.at, message).with_hint("check fewer files at a time");
         self.findings.add(Finding {
             stage: ValidationStage::Admission,
             object: Some(object.name.clone()),
@@ -305,8 +304,8 @@ impl AdmissionChecker<'_, '_> {
         let among = LoadedObjects { objects: self.objects, files: self.files };
         let reasons = shipped::add_name_clashes(&case, run, &name.namespace, reasons, among);
         let unknown = UnknownObjects::new(run, input.agents, input.policies, self.floor);
-        let is_doubtful = self.report(&reasons, warnings, places, &unknown);
-        let is_undecided = is_doubtful || reasons.iter().any(|reason| reason.missing.is_some());
+        let is_uncertain = self.report(&reasons, warnings, places, &unknown);
+        let is_undecided = is_uncertain || reasons.iter().any(|reason| reason.missing.is_some());
         if let Purpose::Use(look) = &mut self.options.purpose {
             let outcome = match &decision {
                 Decision::Admitted(admitted) if reasons.is_empty() => RunDecision::Admitted(&input, admitted),
@@ -336,13 +335,13 @@ impl AdmissionChecker<'_, '_> {
         places: &FieldLocator,
         unknown: &UnknownObjects,
     ) -> bool {
-        let mut is_doubtful = false;
+        let mut is_uncertain = false;
         for (severity, reasons) in [(FindingSeverity::Denied, reasons), (FindingSeverity::Warning, warnings)] {
             for reason in reasons {
                 if reason.missing.is_some() {
                     // Otherwise it was reported when references were resolved.
                     if self.options.is_for_use() {
-                        let remedy = format!("name the file with it too; or {}", reason.hint);
+                        let remedy = format!("add the file that contains it; or {}", reason.hint);
                         let missing = Violation { hint: remedy, ..reason.clone() };
                         self.report_one(FindingSeverity::Error, &missing, places);
                     }
@@ -351,29 +350,29 @@ impl AdmissionChecker<'_, '_> {
                 if !places.is_certain(reason, self.objects) {
                     continue;
                 }
-                let doubt = unknown.uncertain_denial(reason).filter(|_| severity == FindingSeverity::Denied);
-                let Some(doubt) = doubt else {
+                let uncertain = unknown.uncertain_denial(reason).filter(|_| severity == FindingSeverity::Denied);
+                let Some(uncertain) = uncertain else {
                     self.report_one(severity, reason, places);
                     continue;
                 };
-                is_doubtful = true;
-                let doubtful = Violation { message: doubt.message, hint: doubt.hint, ..reason.clone() };
+                is_uncertain = true;
+                let violation = Violation { message: uncertain.message, hint: uncertain.hint, ..reason.clone() };
                 let is_for_use = self.options.is_for_use();
                 let severity = if is_for_use { FindingSeverity::Error } else { FindingSeverity::Warning };
-                self.report_one(severity, &doubtful, places);
+                self.report_one(severity, &violation, places);
             }
         }
-        is_doubtful
+        is_uncertain
     }
 
     fn report_one(&mut self, severity: FindingSeverity, reason: &Violation, places: &FieldLocator) {
-        let place = places.locate(reason, self.objects, &self.by_name);
-        let object = &self.objects[place.object];
+        let location = places.locate(reason, self.objects, &self.by_name);
+        let object = &self.objects[location.object];
         // A field that an invalid object lacks may be one that is misspelt in it.
-        if !object.is_valid && object.node.find(&place.field).is_none() {
+        if !object.is_valid && object.node.find(&location.field).is_none() {
             return;
         }
-        let key = (place.object, place.field.clone(), reason.rule, reason.message.clone());
+        let key = (location.object, location.field.clone(), reason.rule, reason.message.clone());
         if !self.reported.insert(key) {
             return;
         }
@@ -382,10 +381,10 @@ impl AdmissionChecker<'_, '_> {
             stage: ValidationStage::Admission,
             rule: reason.rule.to_owned(),
             file: self.files[object.file].clone(),
-            line: place.at.line,
-            column: place.at.column,
+            line: location.at.line,
+            column: location.at.column,
             object: Some(object.name.clone()),
-            field: place.field,
+            field: location.field,
             message: reason.message.clone(),
             hint: Some(reason.hint.clone()).filter(|remedy| !remedy.is_empty()),
         });

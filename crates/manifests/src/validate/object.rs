@@ -56,7 +56,7 @@ impl ObjectReader<'_> {
         let Value::Map(_) = &node.value else {
             let message = format!("a document must be an object, not {}", node.value.type_name());
             let problem = Problem::error("not-an-object", node.at, message)
-                .with_hint("each document starts with `apiVersion:` and `kind:`");
+                .with_hint("a document needs `apiVersion:` and `kind:`");
             return self.report(problem);
         };
         let api_version = self.required_text(&node, "apiVersion");
@@ -126,7 +126,7 @@ impl ObjectReader<'_> {
                 continue;
             };
             let pack = std::mem::take(pack);
-            let message = format!("{} is the short form of a skill, which kubectl does not take", quote(&pack));
+            let message = format!("{} is the short form of a skill, which kubectl does not accept", quote(&pack));
             let problem = Problem::warning("short-form", skill.at, message)
                 .with_hint(format!("write `- skillPackRef: {pack}` to apply it with kubectl"));
             (self.problems)(Some(name), format!("spec.skills[{index}]"), problem);
@@ -141,12 +141,12 @@ impl ObjectReader<'_> {
             Some((at, _)) => {
                 let message = format!("`{field}` must be a string that is not empty");
                 let problem = Problem::error("type", at, message);
-                self.report_field(field, problem.with_hint("each document starts with `apiVersion:` and `kind:`"));
+                self.report_field(field, problem.with_hint("a document needs `apiVersion:` and `kind:`"));
                 None
             }
             None => {
                 let problem = Problem::error("required", node.at, format!("`{field}` is missing"));
-                self.report_field(field, problem.with_hint("each document starts with `apiVersion:` and `kind:`"));
+                self.report_field(field, problem.with_hint("a document needs `apiVersion:` and `kind:`"));
                 None
             }
         }

@@ -98,11 +98,14 @@ fn naming_kind(kind: &ObjectKind) -> &str {
 }
 
 fn duplicate_finding(first: &Object, second: &Object, files: &[String]) -> Finding {
-    let place = format!("{}:{}", files[first.file], first.node.at.line);
+    let location = format!("{}:{}", files[first.file], first.node.at.line);
     let message = if first.kind == second.kind {
-        format!("the same {} is in {place} already", second.name.kind)
+        format!("duplicate {}; the first one is in {location}", second.name.kind)
     } else {
-        format!("the {} in {place} has this name; an Agent and a SympoziumInstance are one thing", first.name.kind)
+        format!(
+            "the {} in {location} has the same name; Agent and SympoziumInstance share their names",
+            first.name.kind
+        )
     };
     let at = second.node.locate("metadata.name");
     Finding {
@@ -115,7 +118,7 @@ fn duplicate_finding(first: &Object, second: &Object, files: &[String]) -> Findi
         object: Some(second.name.clone()),
         field: "metadata.name".to_owned(),
         message,
-        hint: Some("keep one of the two, or give one another name".to_owned()),
+        hint: Some("remove one of the two, or rename it".to_owned()),
     }
 }
 
@@ -171,7 +174,7 @@ impl Checker<'_> {
     }
 
     fn missing_finding(&self, object: &Object, node: &Node, path: Path<'_>, target: Target, name: &str) -> Finding {
-        let message = format!("no {} called {} is among the files", target.noun(), quote(name));
+        let message = format!("{} {} is not among the files", target.noun(), quote(name));
         Finding {
             severity: match self.completeness {
                 Completeness::Partial => FindingSeverity::Warning,
@@ -192,10 +195,10 @@ impl Checker<'_> {
     fn hint(&self, object: &Object, target: Target, name: &str) -> String {
         let known = self.index.by_kind.get(target.kind());
         let known = known.map_or(&[] as &[_], Vec::as_slice);
-        let elsewhere = known.iter().find(|object| object.name == name);
-        if let Some(found) = elsewhere {
+        let other_namespace = known.iter().find(|object| object.name == name);
+        if let Some(found) = other_namespace {
             return format!(
-                "there is one in namespace `{}`; this object is in `{}`",
+                "one exists in namespace `{}`, but this object is in `{}`",
                 found.namespace, object.name.namespace
             );
         }
@@ -210,9 +213,9 @@ impl Checker<'_> {
             return format!("did you mean `{meant}`?");
         }
         match self.completeness {
-            Completeness::Partial => "it must be in the cluster, or in a file that you name too".to_owned(),
+            Completeness::Partial => "it must exist in the cluster or in one of the files".to_owned(),
             Completeness::Complete => {
-                "name the file that has it too, or leave --strict out if it is in the cluster".to_owned()
+                "add the file that contains it, or omit --strict if it is in the cluster".to_owned()
             }
         }
     }

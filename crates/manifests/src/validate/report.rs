@@ -108,10 +108,11 @@ impl Report {
             let _ = write!(summary, "; {} of other kinds not checked", pluralize(self.other_objects, "object"));
         }
         if self.undecided_runs > 0 {
-            let _ = write!(summary, "; {} not decided for what is missing", pluralize(self.undecided_runs, "run"));
+            let _ =
+                write!(summary, "; {} undecided because objects are missing", pluralize(self.undecided_runs, "run"));
         }
         if self.findings_left_out > 0 {
-            let _ = write!(summary, "; {} findings not shown", self.findings_left_out);
+            let _ = write!(summary, "; {} more findings not listed", self.findings_left_out);
         }
         summary
     }

@@ -93,7 +93,7 @@ fn check_int_or_string(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut 
             let hint = match (form, other) {
                 (Some(form), Value::Number(number)) => form.hint(&number.to_string()),
                 (Some(form), _) => form.hint(""),
-                (None, _) => "write a whole number, or a text".to_owned(),
+                (None, _) => "write an integer or a string".to_owned(),
             };
             sink(path, problem.with_hint(hint));
         }
@@ -117,7 +117,7 @@ fn check_enum(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>)
         path,
         match meant {
             Some(meant) => problem.with_hint(format!("did you mean `{meant}`?")),
-            None => problem.with_hint("write one of these"),
+            None => problem.with_hint("use one of these"),
         },
     );
 }
@@ -133,7 +133,7 @@ fn check_text(at: Mark, text: &str, schema: &Schema, path: Path<'_>, sink: &mut 
                 _ => format!("must have {} characters or more, not {length}", least.unwrap_or(0)),
             };
             let problem = Problem::error("length", at, message);
-            sink(path, problem.with_hint("write a longer text, or leave the field out if nothing needs it"));
+            sink(path, problem.with_hint("write a longer string, or omit the field if it is optional"));
         }
         if let Some(most) = most.filter(|most| length > *most) {
             let message = format!("must have {most} characters or fewer, not {length}");
@@ -239,7 +239,7 @@ fn check_unique(nodes: &[Node], schema: &Schema, path: Path<'_>, sink: &mut Sink
             }
         };
         if !seen.insert(identity) {
-            let message = format!("{named} is in the list already");
+            let message = format!("{named} is already in the list");
             sink(path.index(index), Problem::error("duplicate", node.at, message).with_hint("keep one of the two"));
         }
     }
@@ -317,7 +317,7 @@ fn check_entry(entry: &Entry, schema: &Schema, path: Path<'_>, sink: &mut Sink<'
 
 /// The problem of an unknown field, with the one that was probably meant.
 pub fn unknown_field<'a>(entry: &Entry, names: impl Iterator<Item = &'a str> + Clone) -> Problem {
-    let message = format!("no field is called {}", quote(&entry.key));
+    let message = format!("unknown field {}", quote(&entry.key));
     let problem = Problem::error("unknown-field", entry.at, message);
     if let Some(meant) = suggest::closest(&entry.key, names.clone()) {
         return problem.with_hint(format!("did you mean `{meant}`?"));

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_of_the_finger_are_understood() {
+    fn typing_errors_are_recognized() {
         let names = ["skills", "skillPackRef", "sidecar", "policyRef", "env"];
         for (typed, meant) in [
             ("skils", Some("skills")),

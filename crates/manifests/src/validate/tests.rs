@@ -19,7 +19,7 @@ const ACCEPTED_HERE: &[&str] = &["skills by name only"];
 const MADE_BY_US: &[&str] = &["ToolApproval", "RunRecord"];
 
 #[test]
-fn what_the_api_server_accepts_and_refuses_is_accepted_and_refused() {
+fn verdicts_are_those_of_the_api_server() {
     let table = read("crates/api/tests/fixtures/cases.yaml");
     let mut schemas = Schemas::default();
     let mut counts = [0, 0, 0];
@@ -103,10 +103,10 @@ spec:
     assert_eq!(find_hidden(PACK), []);
     assert_eq!(
         find_hidden(&PACK.replace("Harmless.", "Harmless.\u{e0041}")),
-        warning(7, 29, "a character that is not shown: ` Harmless.\\u{e0041}`")
+        warning(7, 29, "an invisible character: ` Harmless.\\u{e0041}`")
     );
     assert_eq!(
         find_hidden(&PACK.replace("Do it.", "Do\u{200b}\u{200b} it.")),
-        warning(9, 11, "2 characters that are not shown: `        Do\\u{200b}\\u{200b} it.`")
+        warning(9, 11, "2 invisible characters: `        Do\\u{200b}\\u{200b} it.`")
     );
 }

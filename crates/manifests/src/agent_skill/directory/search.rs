@@ -55,7 +55,7 @@ impl Search {
         self.entries += names.len();
         if names.iter().any(|name| name == FILE_NAME) {
             if self.found.len() == MAX_SKILLS {
-                return Err(limit_problem(&format!("more than {MAX_SKILLS} skills, which is what a pack holds")));
+                return Err(limit_problem(&format!("more than {MAX_SKILLS} skills, the maximum of a pack")));
             }
             self.found.push(FoundSkill { path, directory });
             return Ok(());
@@ -79,6 +79,6 @@ impl Search {
 }
 
 fn limit_problem(what: &str) -> Problem {
-    Problem::error("too-large", Mark::START, format!("{what}; they are not read"))
-        .with_hint("name the directory that has the skills, or one skill")
+    Problem::error("too-large", Mark::START, format!("the directory has {what}; it is not read"))
+        .with_hint("name the directory of the skills, or one skill")
 }

@@ -47,7 +47,7 @@ fn write(path: PathBuf, bytes: &[u8]) {
 }
 
 #[test]
-fn everything_beside_the_text_comes_along() {
+fn all_files_of_a_skill_are_read() {
     let root = skill();
     let root = root.path();
     write(root.join("scripts/run"), b"#!/bin/sh\n");
@@ -72,7 +72,7 @@ fn everything_beside_the_text_comes_along() {
 }
 
 #[test]
-fn what_is_no_file_of_the_skill_is_left_out_by_name() {
+fn other_files_are_omitted_with_warnings() {
     let outside = tempfile::tempdir().unwrap();
     write(outside.path().join("secret"), b"secret");
     let root = skill();
@@ -97,25 +97,25 @@ fn what_is_no_file_of_the_skill_is_left_out_by_name() {
     let has_device = device.is_ok_and(|output| output.status.success());
     let skill = read(root).unwrap();
     assert_eq!(paths(&skill), ["good.md"]);
-    let path = "cannot be the path of a skill's file; it is left out";
+    let path = "is not a valid path of a skill's file; it is omitted";
     let mut expected = vec![
         format!("`-rf` {path}"),
-        "`.env` is hidden; it is left out".to_owned(),
-        "`.git` is hidden; it is left out".to_owned(),
+        "`.env` is hidden; it is omitted".to_owned(),
+        "`.git` is hidden; it is omitted".to_owned(),
         format!("`bad dir` {path}"),
-        "`dangling` is a link; it is left out".to_owned(),
-        "`inside` is a link; it is left out".to_owned(),
-        "`loop` is a link; it is left out".to_owned(),
+        "`dangling` is a symbolic link; it is omitted".to_owned(),
+        "`inside` is a symbolic link; it is omitted".to_owned(),
+        "`loop` is a symbolic link; it is omitted".to_owned(),
         format!("`no\u{fffd}text` {path}"),
-        "`outside` is a link; it is left out".to_owned(),
-        "`passwd` is a link; it is left out".to_owned(),
-        "`pipe` is not a regular file; it is left out".to_owned(),
+        "`outside` is a symbolic link; it is omitted".to_owned(),
+        "`passwd` is a symbolic link; it is omitted".to_owned(),
+        "`pipe` is not a regular file; it is omitted".to_owned(),
         format!("`skill.md` {path}"),
-        "`socket` is not a regular file; it is left out".to_owned(),
+        "`socket` is not a regular file; it is omitted".to_owned(),
         format!("`two words.md` {path}"),
     ];
     if has_device {
-        expected.push("`zero` is not a regular file; it is left out".to_owned());
+        expected.push("`zero` is not a regular file; it is omitted".to_owned());
     }
     assert_eq!(messages(&skill), expected);
     assert!(skill.problems.items.iter().all(|problem| short(problem) == "1:1 warning skill-file"));
@@ -126,13 +126,13 @@ fn the_text_itself_must_be_a_file() {
     type Make = fn(&Path);
     let cases: &[(Make, &str)] = &[
         (|_| {}, "no such file or directory"),
-        (|path| symlink("/etc/passwd", path).unwrap(), "a link; it is not followed"),
+        (|path| symlink("/etc/passwd", path).unwrap(), "a symbolic link; it is not followed"),
         (|path| fs::create_dir(path).unwrap(), "not a regular file; it is not read"),
         (|path| assert!(command("mkfifo").arg(path).status().unwrap().success()), "not a regular file; it is not read"),
         (
             // Sparse: reading it would give 100 MB of NUL characters.
             |path| fs::File::create(path).unwrap().set_len(100_000_000).unwrap(),
-            "larger than 256 KiB; it is not read",
+            "the file is larger than 256 KiB and is not read",
         ),
     ];
     for (make, expected) in cases {
@@ -154,7 +154,7 @@ fn files_are_bounded_in_size_to_the_byte() {
     assert_eq!(paths(&skill), ["fits"]);
     assert_eq!(
         messages(&skill),
-        ["`larger` is larger than 256 KiB; it is left out", "`vast` is larger than 256 KiB; it is left out",]
+        ["`larger` is larger than 256 KiB; it is omitted", "`vast` is larger than 256 KiB; it is omitted",]
     );
 }
 
@@ -168,7 +168,7 @@ fn all_files_together_are_bounded() {
     let skill = read(root).unwrap();
     let problems: Vec<String> = skill.problems.items.iter().map(short).collect();
     assert_eq!(problems, ["1:1 error too-large"]);
-    assert_eq!(messages(&skill), ["the files are more than 900 KiB in all"]);
+    assert_eq!(messages(&skill), ["the files have more than 900 KiB in total"]);
 }
 
 #[test]
@@ -184,9 +184,9 @@ fn files_are_bounded_in_number() {
     let skill = read(root).unwrap();
     assert_eq!((skill.files.len(), messages(&skill)), (MAX_FILES, Vec::new()));
     fill(MAX_FILES..MAX_FILES + 1);
-    assert_eq!(messages(&read(root).unwrap()), ["more than 64 files beside `SKILL.md`"]);
+    assert_eq!(messages(&read(root).unwrap()), ["the skill has more than 64 files in addition to `SKILL.md`"]);
     fill(MAX_FILES + 1..10_000);
-    assert_eq!(messages(&read(root).unwrap()), ["more than 1000 directory entries; they are not read"]);
+    assert_eq!(messages(&read(root).unwrap()), ["the directory has more than 1000 entries and is not read"]);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn directories_are_bounded_in_depth() {
 }
 
 #[test]
-fn what_is_read_counts_for_all_skills_together() {
+fn limits_apply_to_all_skills_in_total() {
     let root = skill();
     write(root.path().join("file"), &[b'a'; 100]);
     let opened = directory::open(root.path()).unwrap();
@@ -217,7 +217,7 @@ fn what_is_read_counts_for_all_skills_together() {
     let first = directory::read(&opened, None, &mut left).unwrap();
     assert_eq!((paths(&first), left.entries), (vec!["file"], 98));
     let second = directory::read(&opened, None, &mut left).unwrap();
-    assert_eq!(messages(&second), ["`file`: too much in all; it is not read"]);
+    assert_eq!(messages(&second), ["`file`: the skills are too large in total; the file is not read"]);
 }
 
 /// The text, a file and a directory are swapped for links to a secret, as fast as possible, while they are read.
@@ -289,11 +289,11 @@ fn the_search_for_skills_is_bounded() {
         fs::create_dir(root.path().join(number.to_string())).unwrap();
     }
     let problem = search(root.path()).unwrap_err();
-    assert_eq!(problem.message, "more than 2000 directories; they are not read");
+    assert_eq!(problem.message, "the directory has more than 2000 directories; it is not read");
     let root = tempfile::tempdir().unwrap();
     for number in 0..=MAX_SKILLS {
         write(root.path().join(format!("{number}/SKILL.md")), TEXT.as_bytes());
     }
     let problem = search(root.path()).unwrap_err();
-    assert_eq!(problem.message, "more than 64 skills, which is what a pack holds; they are not read");
+    assert_eq!(problem.message, "the directory has more than 64 skills, the maximum of a pack; it is not read");
 }

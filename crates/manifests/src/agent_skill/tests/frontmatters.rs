@@ -14,7 +14,7 @@ fn became(text: &str) -> (String, String, String, Vec<String>) {
 }
 
 #[test]
-fn what_the_standard_says_is_taken_without_a_word() {
+fn standard_fields_have_no_warnings() {
     let plain = ("skill", "What it does.", "# Title\n\nText.\n");
     for text in [
         "---\nname: skill\ndescription: What it does.\n---\n# Title\n\nText.\n",
@@ -31,7 +31,7 @@ fn what_the_standard_says_is_taken_without_a_word() {
 }
 
 #[test]
-fn fields_go_where_there_is_a_place_for_them() {
+fn fields_are_mapped_to_the_pack() {
     let text = "---\nname: skill\ndescription: d\nlicense: MIT\ncompatibility: Needs git.\nmetadata:\n  version: 1.10\n  category: sre\n  author: Ada\n  strict: yes\nallowed-tools: Bash Read\n---\nx\n";
     let (skill, problems) = read(raw(text));
     let skill = skill.unwrap();
@@ -50,7 +50,7 @@ fn fields_go_where_there_is_a_place_for_them() {
 }
 
 #[test]
-fn what_can_be_put_right_is_with_a_warning() {
+fn mistakes_are_corrected_with_a_warning() {
     for (text, name, description, expected) in [
         ("name: PDF Tools\ndescription: d", "pdf-tools", "d", "2:7 warning skill-name"),
         ("name: other\ndescription: d", "other", "d", "2:7 warning skill-name"),
@@ -99,7 +99,7 @@ fn allowed_tools_by_another_spelling_still_narrow() {
 }
 
 #[test]
-fn what_is_too_long_is_cut_or_left_out() {
+fn long_values_are_truncated_or_omitted() {
     let long = "ä".repeat(MAX_DESCRIPTION + 1);
     let (_, description, _, problems) = became(&format!("---\nname: skill\ndescription: {long}\n---\nx\n"));
     assert_eq!(description, "ä".repeat(MAX_DESCRIPTION));
@@ -127,7 +127,7 @@ fn a_version_that_is_too_long_stays_with_the_metadata() {
 }
 
 #[test]
-fn what_is_hopeless_is_an_error_with_its_place() {
+fn uncorrectable_mistakes_are_errors_with_positions() {
     for (text, expected) in [
         ("", "1:1 error frontmatter"),
         ("# Only Markdown\n", "1:1 error frontmatter"),
@@ -176,7 +176,7 @@ fn a_frontmatter_that_means_gigabytes_is_refused() {
 }
 
 #[test]
-fn the_text_keeps_its_form_and_loses_what_is_none() {
+fn the_text_is_preserved_without_control_characters() {
     let (_, _, content, problems) =
         became("---\nname: skill\ndescription: d\n---\n  first\n\ttab\n---\nb\u{2028}c\u{1b}[2J\u{85}d\n");
     assert_eq!(content, "  first\n\ttab\n---\nb\nc[2J\nd\n");

@@ -91,7 +91,7 @@ fn programs_that_the_base_image_lacks_are_reported() {
     let (skill, problems) = skill("", files);
     assert_eq!(problems, [""; 0]);
     let [warning] = pack::warnings(&skill, &PackOptions::default()).try_into().unwrap();
-    assert_eq!(warning.message, "the skill needs `bash`, `python3`, and the base image has only `sh`");
+    assert_eq!(warning.message, "the skill needs `bash`, `python3`, but the base image has only `sh`");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn scripts_that_nothing_can_start_are_a_warning() {
 }
 
 #[test]
-fn files_are_kept_to_the_byte() {
+fn files_are_preserved_byte_for_byte() {
     let (skill, problems) = skill(
         "",
         &[
@@ -140,7 +140,7 @@ fn files_are_kept_to_the_byte() {
 }
 
 #[test]
-fn several_skills_keep_what_each_says_of_itself() {
+fn several_skills_keep_their_metadata() {
     let named = |name: &str, head: &str| {
         let (mut skill, _) = skill(head, &[]);
         skill.spec.name = name.into();
@@ -164,7 +164,7 @@ fn several_skills_keep_what_each_says_of_itself() {
 }
 
 #[test]
-fn a_document_knows_the_places_of_its_skill() {
+fn a_document_has_the_positions_of_its_skill() {
     let (skill, _) = skill("allowed-tools: Read\n", &[]);
     let places = skill.marks;
     let pack = pack::build(vec![skill], &PackOptions::default());

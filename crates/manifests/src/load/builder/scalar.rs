@@ -26,7 +26,7 @@ impl Builder<'_> {
             Some(Some(wanted @ ("null" | "bool" | "int" | "float"))) => {
                 let scalar = scalars::parse_core(text);
                 if !fits_tag(&scalar, wanted) {
-                    let message = format!("{} is not what its tag `!!{wanted}` says", quote(text));
+                    let message = format!("{} does not match its tag `!!{wanted}`", quote(text));
                     let problem = Problem::error("tag", at, message);
                     self.problems.add(problem.with_hint("correct the value, or remove the tag"));
                 }
@@ -43,8 +43,9 @@ impl Builder<'_> {
             Scalar::Number(value) => Value::Number(value),
             Scalar::Text => Value::Text(text.to_owned()),
             Scalar::NotFinite => {
-                let message = format!("{} is a number that JSON cannot hold", quote(text));
-                self.problems.add(Problem::error("syntax", at, message).with_hint("put it in quotes if it is a text"));
+                let message = format!("{} is a number that JSON cannot represent", quote(text));
+                self.problems
+                    .add(Problem::error("syntax", at, message).with_hint("put it in quotes if it is a string"));
                 Value::Text(text.to_owned())
             }
         }
@@ -52,12 +53,12 @@ impl Builder<'_> {
 
     fn warn_ambiguous(&mut self, text: &str, ours: &Scalar, theirs: &Scalar, at: Mark) {
         let ours = match ours {
-            Scalar::Text => "a text".to_owned(),
+            Scalar::Text => "a string".to_owned(),
             other => other.to_json_text(),
         };
         let hint = match theirs {
-            Scalar::Bool(value) => format!("write {value}, or \"{text}\" for the text"),
-            _ => format!("write \"{text}\" for the text, or the number in plain digits"),
+            Scalar::Bool(value) => format!("write {value}, or \"{text}\" for the string"),
+            _ => format!("write \"{text}\" for the string, or the number in plain digits"),
         };
         let theirs = theirs.to_json_text();
         let message = format!("kubectl reads {} as {theirs}, YAML 1.2 as {ours}", quote(text));

@@ -124,18 +124,18 @@ impl NameClash {
         let object = &among.objects[self.index];
         let file = &among.files[object.file];
         let message = format!(
-            "{} {} is shipped, and {file} has another one of that name in namespace {}",
+            "{} {} is a shipped object, and {file} has a different one with that name in namespace {}",
             self.kind,
             quote(&self.name),
             quote(&object.name.namespace)
         );
-        let rename = "give yours another name";
+        let rename = "rename the object of the file";
         let remedy = match (self.kind, &self.consent) {
             (POLICY_KIND, _) => {
-                format!("{rename}, or choose it by its file: sympozium run --policy ./FILE.yaml")
+                format!("{rename}, or select it by its file: sympozium run --policy ./FILE.yaml")
             }
             (_, ClashKind::Ambiguous(_)) => {
-                format!("{rename}, or set `packPolicy.allowShadowing` where yours is to stand for it")
+                format!("{rename}, or set `packPolicy.allowShadowing` to use it instead of the shipped one")
             }
             (_, ClashKind::Forbidden) => rename.to_owned(),
         };

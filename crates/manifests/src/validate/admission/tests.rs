@@ -56,7 +56,7 @@ fn a_denial_has_the_position_of_its_field() {
 }
 
 #[test]
-fn what_a_run_has_from_its_agent_is_reported_there_and_once() {
+fn inherited_fields_are_reported_once_at_the_agent() {
     let agent = with(AGENT, "      env:\n        LD_PRELOAD: x\n");
     let alone = findings(&agent);
     assert_eq!(alone.len(), 1, "{alone:?}");
@@ -104,7 +104,7 @@ fn a_shipped_name_is_the_shipped_object() {
     let findings_about = |text: &str, completeness| -> Vec<String> {
         let report = report(text, completeness);
         let all = report.findings().iter();
-        let found = all.filter(|finding| finding.message.contains("is shipped, and"));
+        let found = all.filter(|finding| finding.message.contains("is a shipped object, and"));
         found.map(|finding| format!("{} {}: {}", finding.severity.as_str(), finding.field, finding.rule)).collect()
     };
     for (object, field, rule, partial) in [
@@ -136,18 +136,18 @@ fn a_shipped_name_is_the_shipped_object() {
 
 /// In a cluster, shipped objects do not stand in for missing ones.
 #[test]
-fn what_goes_to_a_cluster_is_not_compared_with_what_is_shipped_here() {
+fn objects_for_a_cluster_are_not_compared_with_shipped_ones() {
     let pack = PACK.replace("{name: p}", "{name: code-review}");
     let agent = AGENT.replace("spec:\n", "spec:\n  skills: [{skillPackRef: code-review}]\n");
     let mut session = Session::for_cluster("default");
     session.add_text("a.yaml".to_owned(), Ok(format!("{pack}{agent}")));
     let report = session.finish(&mut Schemas::default(), Completeness::Partial);
     let mut all = report.findings().iter();
-    assert!(!all.any(|finding| finding.message.contains("is shipped, and")));
+    assert!(!all.any(|finding| finding.message.contains("is a shipped object, and")));
 }
 
 #[test]
-fn what_is_missing_leaves_the_rest_decided() {
+fn missing_objects_do_not_hide_denials() {
     let text =
         with(AGENT, &run("  agentRef: a\n  task: hello\n  skills:\n    - skillPackRef: nowhere\n  env:\n    PATH: x"));
     let found = findings(&text);
@@ -158,7 +158,7 @@ fn what_is_missing_leaves_the_rest_decided() {
 }
 
 #[test]
-fn of_a_run_without_its_agent_only_what_it_says_itself_is_judged() {
+fn a_run_without_its_agent_is_checked_by_its_own_fields() {
     let alone = run("  agentRef: missing\n  task: hello");
     assert_eq!(findings(&alone), [] as [&str; 0]);
     let found = findings(&run("  agentRef: missing\n  task: hello\n  env:\n    PATH: x"));
@@ -166,7 +166,7 @@ fn of_a_run_without_its_agent_only_what_it_says_itself_is_judged() {
     let mut session = Session::new("default");
     session.add_text("a.yaml".to_owned(), Ok(alone));
     let report = session.finish(&mut Schemas::default(), Completeness::Partial);
-    assert!(report.summary().ends_with("; 1 run not decided for what is missing"));
+    assert!(report.summary().ends_with("; 1 run undecided because objects are missing"));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn report(text: &str, completeness: Completeness) -> Report {
 }
 
 #[test]
-fn what_an_unknown_policy_may_allow_is_a_warning() {
+fn denials_that_an_unknown_policy_may_lift_are_warnings() {
     for (of_pack, expected) in [
         (
             "    hostAccess: {enabled: true, hostPID: true, mounts: [{hostPath: /var/log, mountPath: /h}]}\n",
@@ -230,12 +230,12 @@ fn what_an_unknown_policy_may_allow_is_a_warning() {
         let text = with_unknown_policy(of_pack);
         let mut found = findings(&text);
         found.sort();
-        // What the floor could allow besides stays a warning whatever the policy is.
+        // A denial that the floor could lift stays a warning with any policy.
         found.retain(|finding| !finding.ends_with("fetch-unrestricted") && !finding.ends_with("rbac-author"));
         let warned: Vec<String> = expected.iter().map(|rule| format!("warning {rule}")).collect();
         assert_eq!(found, warned);
         let summary = report(&text, Completeness::Partial).summary();
-        assert!(summary.ends_with("; 1 run not decided for what is missing"));
+        assert!(summary.ends_with("; 1 run undecided because objects are missing"));
 
         // With a known policy that does not allow it, the same denial is certain.
         let known = text.replace("policyRef: elsewhere", "policyRef: default");
@@ -248,7 +248,7 @@ fn what_an_unknown_policy_may_allow_is_a_warning() {
 }
 
 #[test]
-fn what_no_policy_can_allow_is_denied_without_it() {
+fn denials_that_no_policy_lifts_need_no_policy() {
     let text = with_unknown_policy("    env: [{name: LD_PRELOAD, value: x}]\n");
     assert_eq!(findings(&text), ["denied 9 spec.sidecar.env[0].name: env-denied"]);
 }
@@ -287,7 +287,7 @@ fn consent_of_an_unknown_floor_is_not_taken_for_refused() {
     assert_eq!(
         consent(&text, Completeness::Partial),
         [format!(
-            "warning: {message}; the cluster's floor, which is not among the files, may allow it (name the floor's file with --floor; if that does not allow it: {remedy})"
+            "warning: {message}; the cluster's floor, which is not among the files, may allow it (set the file of the floor with --floor; if that does not allow it: {remedy})"
         )]
     );
     let denied = [format!("denied: {message} ({remedy})")];
@@ -314,9 +314,9 @@ fn asking(verb: &str) -> [(&'static str, String); 4] {
     ]
 }
 
-/// What the controller denies is denied here: it knows no authors either. A run of this machine is granted nothing, and is told so.
+/// Denials are those of the controller, which knows no authors either. A run of this machine is granted no permissions, and denied.
 #[test]
-fn rights_are_compared_with_those_of_an_unknown_author_as_in_a_cluster() {
+fn permissions_are_compared_with_those_of_an_unknown_author() {
     let floor = |namespace: &str| {
         format!(
             "apiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {{name: floor, namespace: sympozium-system}}\nspec:\n  rbacPolicy:\n    clusterRBACNamespaces: [{namespace}]\n    exceptions: [{{apiGroups: [''], resources: [configmaps], verbs: [patch]}}]\n"
@@ -422,7 +422,7 @@ fn a_kernel_is_known_by_the_handler_of_a_runtime_class_among_the_files() {
 }
 
 #[test]
-fn an_object_with_an_error_is_judged_where_it_can_be_read() {
+fn an_object_with_an_error_is_checked_as_far_as_it_is_readable() {
     let findings_of = |text: &str| -> Vec<String> {
         let report = report(text, Completeness::Partial);
         let all = report.findings().iter();

@@ -95,19 +95,20 @@ impl UnknownObjects {
     pub fn uncertain_denial(&self, reason: &Violation) -> Option<UncertainDenial> {
         let (who, how) = match &self.policy {
             _ if self.class_is_default && LIFTED_BY_DEFAULT_CLASS.contains(&reason.rule) => (
-                "a default RuntimeClass of the cluster, which no file here tells,".to_owned(),
-                "name a class in `agentSandbox.runtimeClass`",
+                "a default RuntimeClass of the cluster, which is not in the files,".to_owned(),
+                "set `agentSandbox.runtimeClass`",
             ),
             Some(UnknownPolicy::Named(name)) if LIFTED_BY_POLICY.contains(&reason.rule) => {
-                (format!("policy {}, which is not among the files,", quote(name)), "name the file with the policy too")
+                (format!("policy {}, which is not among the files,", quote(name)), "add the file of the policy")
             }
             Some(UnknownPolicy::OfUnknownAgent) if LIFTED_BY_POLICY.contains(&reason.rule) => (
                 "the policy of the agent, which is not among the files,".to_owned(),
-                "name the files with the agent and its policy too",
+                "add the files of the agent and its policy",
             ),
-            _ if self.floor && LIFTED_BY_FLOOR.contains(&reason.rule) => {
-                ("the cluster's floor, which is not among the files,".to_owned(), "name the floor's file with --floor")
-            }
+            _ if self.floor && LIFTED_BY_FLOOR.contains(&reason.rule) => (
+                "the cluster's floor, which is not among the files,".to_owned(),
+                "set the file of the floor with --floor",
+            ),
             _ => return None,
         };
         let hint = match reason.hint.as_str() {

@@ -63,11 +63,11 @@ fn check_name(node: &Node, path: Path<'_>, sink: &mut Sink<'_>) {
     if let Some(name) = expect_text(node, path, sink)
         && ObjectName::from(name).check().is_err()
     {
-        let message = format!("{} cannot be the name of an object", quote(name));
+        let message = format!("{} is not a valid name of an object", quote(name));
         sink(
             path,
             Problem::error("name", node.at, message)
-                .with_hint("use lower-case letters, digits, `-` and `.`, at most 253 of them"),
+                .with_hint("use lower-case letters, digits, `-` and `.`, at most 253 characters"),
         );
     }
 }
@@ -76,11 +76,11 @@ fn check_namespace(node: &Node, path: Path<'_>, sink: &mut Sink<'_>) {
     if let Some(name) = expect_text(node, path, sink)
         && NamespaceName::from(name).check().is_err()
     {
-        let message = format!("{} cannot be the name of a namespace", quote(name));
+        let message = format!("{} is not a valid name of a namespace", quote(name));
         sink(
             path,
             Problem::error("name", node.at, message)
-                .with_hint("use lower-case letters, digits and `-`, at most 63 of them"),
+                .with_hint("use lower-case letters, digits and `-`, at most 63 characters"),
         );
     }
 }
@@ -96,7 +96,7 @@ fn check_texts(node: &Node, path: Path<'_>, sink: &mut Sink<'_>) {
         other => {
             let message = format!("must be an object of strings, not {}", other.type_name());
             let problem = Problem::error("type", node.at, message);
-            sink(path, problem.with_hint("write them below it, as `key: \"text\"`"));
+            sink(path, problem.with_hint("write entries of the form `key: \"text\"`"));
         }
     }
 }

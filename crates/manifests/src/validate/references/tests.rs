@@ -37,7 +37,7 @@ fn foreign(kind: &str, name: &str) -> String {
 }
 
 #[test]
-fn what_is_among_the_files_is_found() {
+fn references_to_files_resolve() {
     let text = [
         object("AgentRun", "{name: r}", "{agentRef: a, instanceRef: i, model: {modelRef: other/m, authSecretRef: s}}"),
         object(
@@ -57,27 +57,27 @@ fn what_is_among_the_files_is_found() {
 }
 
 #[test]
-fn what_an_installation_ships_is_taken_for_there() {
+fn references_to_shipped_objects_resolve() {
     let text = object("Agent", "{name: a}", "{policyRef: hardened, skills: [{skillPackRef: k8s-ops}]}");
     assert_eq!(findings(&text, Completeness::Complete), [] as [&str; 0]);
 }
 
 #[test]
-fn what_is_not_there_is_a_warning_or_an_error() {
+fn missing_references_are_warnings_or_errors() {
     let text = object("AgentRun", "{name: r}", "{agentRef: missing, imagePullSecrets: [{name: pull}]}");
     assert_eq!(
         findings(&text, Completeness::Partial),
         [
-            "warning 5 spec.agentRef: no Agent or SympoziumInstance called `missing` is among the files \
-             [it must be in the cluster, or in a file that you name too]",
-            "warning 5 spec.imagePullSecrets[0].name: no Secret called `pull` is among the files \
-             [it must be in the cluster, or in a file that you name too]",
+            "warning 5 spec.agentRef: Agent or SympoziumInstance `missing` is not among the files \
+             [it must exist in the cluster or in one of the files]",
+            "warning 5 spec.imagePullSecrets[0].name: Secret `pull` is not among the files \
+             [it must exist in the cluster or in one of the files]",
         ]
     );
     assert_eq!(
         findings(&text, Completeness::Complete)[0],
-        "error 5 spec.agentRef: no Agent or SympoziumInstance called `missing` is among the files \
-         [name the file that has it too, or leave --strict out if it is in the cluster]"
+        "error 5 spec.agentRef: Agent or SympoziumInstance `missing` is not among the files \
+         [add the file that contains it, or omit --strict if it is in the cluster]"
     );
 }
 
@@ -97,7 +97,7 @@ fn a_slip_and_another_namespace_are_pointed_out() {
         hints,
         [
             "did you mean `my-agent`?]",
-            "there is one in namespace `other`; this object is in `default`]",
+            "one exists in namespace `other`, but this object is in `default`]",
             "did you mean `k8s-ops`?]",
             "did you mean `restrictive`?]",
         ]
@@ -124,9 +124,9 @@ fn one_name_is_one_object() {
     assert_eq!(
         findings(&text.concat(), Completeness::Partial),
         [
-            "error 9 metadata.name: the Agent in a.yaml:2 has this name; an Agent and a SympoziumInstance are one thing \
-             [keep one of the two, or give one another name]",
-            "error 14 metadata.name: the same Agent is in a.yaml:2 already [keep one of the two, or give one another name]",
+            "error 9 metadata.name: the Agent in a.yaml:2 has the same name; Agent and SympoziumInstance share their names \
+             [remove one of the two, or rename it]",
+            "error 14 metadata.name: duplicate Agent; the first one is in a.yaml:2 [remove one of the two, or rename it]",
         ]
     );
 }

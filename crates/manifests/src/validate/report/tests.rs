@@ -46,7 +46,7 @@ fn findings_come_in_the_order_of_files_and_lines() {
 }
 
 #[test]
-fn only_what_stands_against_it_decides() {
+fn only_errors_and_denials_decide() {
     assert_eq!(report(&[]).conclusion(), Conclusion::Passed);
     assert_eq!(report(&[]).summary(), "ok: 0 objects in 2 files");
     let warned = report(&[(FindingSeverity::Warning, "a.yaml", 1)]);
@@ -57,11 +57,11 @@ fn only_what_stands_against_it_decides() {
 }
 
 #[test]
-fn what_is_not_shown_is_counted() {
+fn omitted_findings_are_counted() {
     let many = vec![(FindingSeverity::Error, "a.yaml", 3); MAX_FINDINGS + 5];
     let report = report(&many);
     assert_eq!(report.findings.len(), MAX_FINDINGS);
-    assert_eq!(report.summary(), "failed: 1005 errors; 0 objects in 2 files; 5 findings not shown");
+    assert_eq!(report.summary(), "failed: 1005 errors; 0 objects in 2 files; 5 more findings not listed");
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
     {
         let message = match required_fields(branches) {
             Some(fields) => format!("needs at least one of {}", messages::join_names(&fields, "and")),
-            None => "fits none of the forms that are allowed here".to_owned(),
+            None => "matches none of the allowed forms".to_owned(),
         };
         let problem = Problem::error("form", node.at, message);
         sink(path, problem.with_hint(branch_hint(branches)));
@@ -27,8 +27,8 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
                     messages::join_names(&fields, "and"),
                     if matches == 0 { "none" } else { "several" }
                 ),
-                None if matches == 0 => "fits none of the forms that are allowed here".to_owned(),
-                None => "fits several of the forms of which it may have one".to_owned(),
+                None if matches == 0 => "matches none of the allowed forms".to_owned(),
+                None => "matches several forms, but must match exactly one".to_owned(),
             };
             let hint = match (matches, required_fields(branches)) {
                 (0, _) => branch_hint(branches),
@@ -43,7 +43,7 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
     {
         let message = match required_fields(std::slice::from_ref(&**refused)) {
             Some(fields) => format!("must not have {}", messages::join_names(&fields, "and")),
-            None => "has a form that is not allowed here".to_owned(),
+            None => "has a form that is not allowed".to_owned(),
         };
         let hint = "remove it, or choose another value";
         sink(path, Problem::error("form", node.at, message).with_hint(hint));

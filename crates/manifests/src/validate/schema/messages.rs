@@ -44,24 +44,24 @@ pub fn quote_value(value: &Value) -> String {
 /// How to fix a value of the wrong type.
 pub fn type_hint(value: &Value, wanted: Type) -> String {
     match (value, wanted) {
-        (Value::Null, _) => "is the value missing, or indented too little?".to_owned(),
+        (Value::Null, _) => "check that the value is not missing, and indented far enough".to_owned(),
         (Value::Bool(_) | Value::Number(_), Type::String) => "put it in quotes".to_owned(),
-        (_, Type::String) => "write one text in its place".to_owned(),
+        (_, Type::String) => "write one string".to_owned(),
         (Value::Text(text), Type::Boolean) => match text.to_lowercase().as_str() {
-            "true" | "yes" | "y" | "on" => "write true, without quotes".to_owned(),
-            "false" | "no" | "n" | "off" => "write false, without quotes".to_owned(),
-            _ => "write true or false, without quotes".to_owned(),
+            "true" | "yes" | "y" | "on" => "write true without quotes".to_owned(),
+            "false" | "no" | "n" | "off" => "write false without quotes".to_owned(),
+            _ => "write true or false without quotes".to_owned(),
         },
         (_, Type::Boolean) => "write true or false".to_owned(),
         (Value::Text(text), Type::Integer | Type::Number) if text.parse::<f64>().is_ok() => {
             format!("write {text} without quotes")
         }
-        (_, Type::Integer) => "write a whole number, without quotes".to_owned(),
-        (_, Type::Number) => "write a number, without quotes".to_owned(),
+        (_, Type::Integer) => "write an integer without quotes".to_owned(),
+        (_, Type::Number) => "write a number without quotes".to_owned(),
         (Value::Map(_), Type::Array) => "start each element with a dash".to_owned(),
-        (_, Type::Array) => "write it as a list, even of one element: [ … ]".to_owned(),
+        (_, Type::Array) => "write a list, even for one element: [ … ]".to_owned(),
         (Value::List(_), Type::Object) => "write its fields as `name: value`, without dashes".to_owned(),
-        (_, Type::Object) => "write its fields below it, as `name: value`".to_owned(),
+        (_, Type::Object) => "write its fields as `name: value`, indented below it".to_owned(),
     }
 }
 

@@ -39,7 +39,7 @@ pub const PATTERNS: &[PatternHelp] = &[
     pattern_help(
         Quantity::PATTERN,
         "a quantity",
-        "write a number, with m, k, M, G, Ki, Mi or Gi behind it where needed",
+        "write a number, optionally followed by m, k, M, G, Ki, Mi or Gi",
         "500m",
     ),
     pattern_help(
@@ -114,13 +114,13 @@ pub const PATTERNS: &[PatternHelp] = &[
     pattern_help(
         r"^[A-Fa-f0-9]{64}$",
         "a SHA-256 sum",
-        "write its 64 hexadecimal digits alone",
+        "write only its 64 hexadecimal digits",
         "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     ),
     pattern_help(
         r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[^ \t]+([ \t]+[^ \t]+){4})$",
-        "a cron line",
-        "write minute, hour, day, month and weekday, or a word like `@daily`",
+        "a cron expression",
+        "write minute, hour, day, month and weekday, or a keyword like `@daily`",
         "0 6 * * 1-5",
     ),
     pattern_help(
@@ -129,7 +129,7 @@ pub const PATTERNS: &[PatternHelp] = &[
         "use letters, digits, `.`, `_` and `-`, without directories",
         "model.gguf",
     ),
-    pattern_help(r"^(0(\.[0-9]+)?|1(\.0+)?)$", "a share", "write a number from 0 to 1, in quotes", "0.25"),
+    pattern_help(r"^(0(\.[0-9]+)?|1(\.0+)?)$", "a fraction", "write a number from 0 to 1, in quotes", "0.25"),
     pattern_help(
         r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
         "a reason",
@@ -152,7 +152,7 @@ impl PatternHelp {
     /// The hint for `typed`: the text that was probably meant, or how such a text is written.
     pub fn hint(&self, typed: &str) -> String {
         match self.correct(typed) {
-            Some(mended) => format!("did you mean \"{}\"?", printable(&mended)),
+            Some(corrected) => format!("did you mean \"{}\"?", printable(&corrected)),
             None => format!("{}, such as \"{}\"", self.syntax, self.example),
         }
     }

@@ -43,14 +43,14 @@ fn types() {
     for (name, good, bad, message) in [
         ("string", "a", "1", "type: must be a string, not an integer `1` [put it in quotes]"),
         ("string", "'1'", "true", "type: must be a string, not a boolean `true` [put it in quotes]"),
-        ("string", "''", "[a]", "type: must be a string, not a list [write one text in its place]"),
-        ("boolean", "true", "'yes'", "type: must be true or false, not a string `yes` [write true, without quotes]"),
+        ("string", "''", "[a]", "type: must be a string, not a list [write one string]"),
+        ("boolean", "true", "'yes'", "type: must be true or false, not a string `yes` [write true without quotes]"),
         ("boolean", "false", "0", "type: must be true or false, not an integer `0` [write true or false]"),
-        ("integer", "3", "3.5", "type: must be an integer, not a number `3.5` [write a whole number, without quotes]"),
+        ("integer", "3", "3.5", "type: must be an integer, not a number `3.5` [write an integer without quotes]"),
         ("integer", "2.0", "'3'", "type: must be an integer, not a string `3` [write 3 without quotes]"),
-        ("number", "3", "'x'", "type: must be a number, not a string `x` [write a number, without quotes]"),
-        ("number", "2.5", "{}", "type: must be a number, not an object [write a number, without quotes]"),
-        ("array", "[]", "a", "type: must be a list, not a string `a` [write it as a list, even of one element: [ … ]]"),
+        ("number", "3", "'x'", "type: must be a number, not a string `x` [write a number without quotes]"),
+        ("number", "2.5", "{}", "type: must be a number, not an object [write a number without quotes]"),
+        ("array", "[]", "a", "type: must be a list, not a string `a` [write a list, even for one element: [ … ]]"),
         ("array", "[1]", "{a: 1}", "type: must be a list, not an object [start each element with a dash]"),
         (
             "object",
@@ -74,12 +74,12 @@ fn a_null_is_dropped_where_the_field_is_known_and_refused_in_lists_and_maps() {
     rejects(
         &json!({"type": "array", "items": {"type": "string"}}),
         "[a, null]",
-        "x[1]: type: must be a string, not null [is the value missing, or indented too little?]",
+        "x[1]: type: must be a string, not null [check that the value is not missing, and indented far enough]",
     );
     rejects(
         &json!({"type": "object", "additionalProperties": {"type": "string"}}),
         "{a: null}",
-        "x.a: type: must be a string, not null [is the value missing, or indented too little?]",
+        "x.a: type: must be a string, not null [check that the value is not missing, and indented far enough]",
     );
 }
 
@@ -87,12 +87,8 @@ fn a_null_is_dropped_where_the_field_is_known_and_refused_in_lists_and_maps() {
 fn integers_or_strings() {
     let schema = json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]});
     accepts(&schema, &["1", "'50%'", "500m"]);
-    rejects(
-        &schema,
-        "1.5",
-        "type: must be an integer or a string, not a number `1.5` [write a whole number, or a text]",
-    );
-    rejects(&schema, "[]", "type: must be an integer or a string, not a list [write a whole number, or a text]");
+    rejects(&schema, "1.5", "type: must be an integer or a string, not a number `1.5` [write an integer or a string]");
+    rejects(&schema, "[]", "type: must be an integer or a string, not a list [write an integer or a string]");
 }
 
 #[test]
@@ -100,7 +96,7 @@ fn enums() {
     let schema = json!({"type": "string", "enum": ["delete", "keep"]});
     accepts(&schema, &["delete", "keep"]);
     rejects(&schema, "Delete", "enum: `Delete` is not one of `delete` and `keep` [did you mean `delete`?]");
-    rejects(&schema, "later", "enum: `later` is not one of `delete` and `keep` [write one of these]");
+    rejects(&schema, "later", "enum: `later` is not one of `delete` and `keep` [use one of these]");
 }
 
 #[test]
@@ -110,13 +106,9 @@ fn texts() {
     rejects(
         &schema,
         "a",
-        "length: must have 2 characters or more, not 1 [write a longer text, or leave the field out if nothing needs it]",
+        "length: must have 2 characters or more, not 1 [write a longer string, or omit the field if it is optional]",
     );
-    rejects(
-        &schema,
-        "''",
-        "length: must not be empty [write a longer text, or leave the field out if nothing needs it]",
-    );
+    rejects(&schema, "''", "length: must not be empty [write a longer string, or omit the field if it is optional]");
     rejects(&schema, "abcd", "length: must have 3 characters or fewer, not 4 [shorten it by 1 character]");
     rejects(&schema, "AB", "pattern: `AB` does not match the pattern [the pattern is ^[a-zä]+$]");
 }
@@ -165,7 +157,7 @@ fn lists() {
 fn sets_and_lists_with_keys() {
     let set = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"});
     accepts(&set, &["[a, b]"]);
-    rejects(&set, "[a, b, a]", "x[2]: duplicate: `a` is in the list already [keep one of the two]");
+    rejects(&set, "[a, b, a]", "x[2]: duplicate: `a` is already in the list [keep one of the two]");
     let by_name = json!({
         "type": "array",
         "x-kubernetes-list-type": "map",
@@ -176,7 +168,7 @@ fn sets_and_lists_with_keys() {
     rejects(
         &by_name,
         "[{name: a, port: 1}, {port: 1, name: a, z: 1}]",
-        "x[1]: duplicate: `a` is in the list already [keep one of the two]",
+        "x[1]: duplicate: `a` is already in the list [keep one of the two]",
     );
 }
 
@@ -190,17 +182,13 @@ fn objects() {
     accepts(&schema, &["{name: a}", "{name: a, size: 2}", "{name: a, size: null}"]);
     rejects(&schema, "{}", "x.name: required: `name` is missing [add `name:` with a string]");
     rejects(&schema, "{name: null}", "x.name: required: `name` is missing [add `name:` with a string]");
-    rejects(&schema, "{name: a, nmae: b}", "x.nmae: unknown-field: no field is called `nmae` [did you mean `name`?]");
+    rejects(&schema, "{name: a, nmae: b}", "x.nmae: unknown-field: unknown field `nmae` [did you mean `name`?]");
     rejects(
         &schema,
         "{name: a, other: b}",
-        "x.other: unknown-field: no field is called `other` [the fields are `name` and `size`]",
+        "x.other: unknown-field: unknown field `other` [the fields are `name` and `size`]",
     );
-    rejects(
-        &json!({"type": "object"}),
-        "{a: 1}",
-        "x.a: unknown-field: no field is called `a` [the object has no fields]",
-    );
+    rejects(&json!({"type": "object"}), "{a: 1}", "x.a: unknown-field: unknown field `a` [the object has no fields]");
 }
 
 #[test]
@@ -256,22 +244,18 @@ fn conditions_on_values() {
     let schema =
         json!({"anyOf": [{"type": "string"}, {"type": "object"}], "x-kubernetes-preserve-unknown-fields": true});
     accepts(&schema, &["a", "{}"]);
-    rejects(&schema, "1", "form: fits none of the forms that are allowed here [write a string or an object]");
+    rejects(&schema, "1", "form: matches none of the allowed forms [write a string or an object]");
     let schema = json!({"type": "integer", "oneOf": [{"minimum": 1}, {"minimum": 5}]});
     accepts(&schema, &["2"]);
     rejects(
         &schema,
         "6",
-        "form: fits several of the forms of which it may have one [`sympozium crds` prints what each field takes]",
+        "form: matches several forms, but must match exactly one [`sympozium crds` prints what each field takes]",
     );
-    rejects(
-        &schema,
-        "0",
-        "form: fits none of the forms that are allowed here [`sympozium crds` prints what each field takes]",
-    );
+    rejects(&schema, "0", "form: matches none of the allowed forms [`sympozium crds` prints what each field takes]");
     let schema = json!({"type": "string", "not": {"enum": ["root"]}});
     accepts(&schema, &["user"]);
-    rejects(&schema, "root", "form: has a form that is not allowed here [remove it, or choose another value]");
+    rejects(&schema, "root", "form: has a form that is not allowed [remove it, or choose another value]");
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}, "not": {"required": ["a"]}});
     rejects(&schema, "{a: x}", "form: must not have `a` [remove it, or choose another value]");
 }
@@ -305,7 +289,7 @@ fn every_pattern_has_words() {
 
 /// What a hint suggests in quotes is accepted when it is written.
 #[test]
-fn what_is_offered_for_a_text_is_accepted() {
+fn suggested_texts_match_their_pattern() {
     use sympozium_api::duration::DurationText;
     use sympozium_api::names::{ImageRef, ObjectName};
     for (pattern, typed, message) in [

@@ -165,7 +165,11 @@ fn the_floor_is_the_machines_and_never_the_manifests() {
     machine.assert_refused(&["x"], FAILED, &["others may write to it"]);
     fs::set_permissions(&floor, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&floor, "kind: [").unwrap();
-    machine.assert_refused(&["x"], FAILED, &["floor.yaml:", "the floor must be one SympoziumPolicy"]);
+    machine.assert_refused(
+        &["x"],
+        FAILED,
+        &["floor.yaml:", "the file of the floor must contain exactly one SympoziumPolicy"],
+    );
     fs::remove_file(&floor).unwrap();
     symlink("nowhere", &floor).unwrap();
     machine.assert_refused(&["x"], FAILED, &["cannot read", "it bounds every run here"]);

@@ -181,10 +181,10 @@ fn a_secret_that_cannot_be_read_is_not_taken_for_absent() {
     assert!(expect_prepared(machine.assemble(&typed)).model_key.is_some());
     let path = machine.path("state/secrets/default/ollama-key.json");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    machine.assert_refused(&typed, FAILED, &["ollama-key.json is open to others"]);
+    machine.assert_refused(&typed, FAILED, &["ollama-key.json is accessible to other users"]);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&path, "{}").unwrap();
-    machine.assert_refused(&typed, FAILED, &["ollama-key.json is not what we wrote"]);
+    machine.assert_refused(&typed, FAILED, &["ollama-key.json is not a valid file of this store"]);
 }
 
 #[test]

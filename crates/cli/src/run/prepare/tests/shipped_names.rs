@@ -110,10 +110,10 @@ fn an_agent_of_the_files_cannot_mean_a_policy_that_takes_a_shipped_name() {
             DENIED,
             &[
                 rule,
-                "SympoziumPolicy `restrictive` is shipped",
-                "all.yaml has another one of that name in namespace",
+                "SympoziumPolicy `restrictive` is a shipped object",
+                "all.yaml has a different one with that name in namespace",
                 &format!("`{namespace}`"),
-                "give yours another name, or choose it by its file: sympozium run --policy ./FILE.yaml",
+                "rename the object of the file, or select it by its file: sympozium run --policy ./FILE.yaml",
             ],
         );
         // Chosen by its file, although the file contains more.
@@ -183,13 +183,17 @@ fn a_pack_of_the_files_does_not_replace_a_shipped_one() {
         inputs.push((file, rule));
     }
     for (input, rule) in &inputs {
-        let words =
-            [rule, "SkillPack `code-review` is shipped", "has another one of that name", "give yours another name"];
+        let words = [
+            rule,
+            "SkillPack `code-review` is a shipped object",
+            "has a different one with that name",
+            "rename the object of the file",
+        ];
         machine.assert_refused(&["x", input, "--skill", "code-review"], DENIED, &words);
         machine.assert_refused(&["x", input, &by_agent], DENIED, &words);
         machine.assert_refused(&["x", input, &by_agent, "--skill", "code-review"], DENIED, &words);
     }
-    let words = ["denied[pack-ambiguous]", "SkillPack `code-review` is shipped"];
+    let words = ["denied[pack-ambiguous]", "SkillPack `code-review` is a shipped object"];
     machine.assert_refused(&["x", "--skill", &one], DENIED, &words);
     machine.assert_refused(&["x", &by_agent, "--skill", &one], DENIED, &words);
     let other = machine.file("other/SKILL.md", &skill("other"));
@@ -228,7 +232,7 @@ fn a_file_that_is_the_shipped_object_is_the_shipped_object() {
         }
         // With one changed word it is a different policy.
         let changed = machine.file("changed.yaml", &all.replacen("maxDepth: 5", "maxDepth: 6", 1));
-        machine.assert_refused(&["x", &changed], DENIED, &["is shipped"]);
+        machine.assert_refused(&["x", &changed], DENIED, &["is a shipped object"]);
     }
 }
 
