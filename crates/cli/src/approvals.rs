@@ -1,7 +1,7 @@
-//! `sympozium approvals`, `approve`, `deny`: questions of runs, answered from another terminal.
+//! `sympozium approvals`, `approve`, `deny`: lists the questions of runs and votes on them.
 //!
-//! An approval is valid for the hash of one exact action. The approver has either been shown that action here, on a
-//! terminal, or names the hash: nothing is approved unseen.
+//! An approval is valid for the hash of one exact action. Either the action is shown on this terminal before the vote,
+//! or the command line names the hash.
 
 pub mod arguments;
 pub mod pending;
@@ -31,16 +31,16 @@ const MAX_INPUT_BYTES: u64 = 1024;
 
 pub fn list(arguments: &ApprovalsArguments) -> Result<ExitCode, Failure> {
     let store = backend::open_store(&arguments.cluster)?;
-    let waiting = list_questions(&*store)?;
+    let pending = list_questions(&*store)?;
     match arguments.output {
         OutputFormat::Json => {
-            let all: Vec<_> = waiting.iter().map(QuestionView::new).collect();
+            let all: Vec<_> = pending.iter().map(QuestionView::new).collect();
             print_stdout(&to_json(&all)?)?;
         }
-        OutputFormat::Text if waiting.is_empty() => print_stderr("no run waits for a person"),
+        OutputFormat::Text if pending.is_empty() => print_stderr("there are no pending questions"),
         OutputFormat::Text => {
             let target = store.target();
-            let texts: Vec<String> = waiting.iter().map(|question| format_question(question, &target)).collect();
+            let texts: Vec<String> = pending.iter().map(|question| format_question(question, &target)).collect();
             print_stdout(&texts.join("\n"))?;
         }
     }
@@ -65,11 +65,11 @@ pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
     let unseen = questions.iter().filter(is_unseen).count();
     if unseen > 0 && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Failure::new(
-            anyhow!("nobody at a terminal sees what would be approved; nothing was"),
-            "look at `sympozium approvals`, and name the exact action with --action sha256:…",
+            anyhow!("nothing was approved: without a terminal, the action cannot be shown before it is approved"),
+            "`sympozium approvals` prints the action and its hash; name the hash with --action sha256:…",
         ));
     }
-    let says = match arguments.for_the_run {
+    let choice = match arguments.for_the_run {
         true => VoteChoice::YesForTheRun,
         false => VoteChoice::Yes,
     };
@@ -78,12 +78,12 @@ pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
         if is_unseen(&question) {
             print_stderr(format_question(question, &store.target()).trim_end());
             if !arguments.yes && !confirm()? {
-                print_stderr("not approved; it waits on");
+                print_stderr("not approved; the question is still pending");
                 code = ExitCode::from(FAILED);
                 continue;
             }
         }
-        if !vote(&*store, question, says, reason)? {
+        if !vote(&*store, question, choice, reason)? {
             code = ExitCode::from(FAILED);
         }
     }
@@ -107,7 +107,7 @@ fn check_reason(reason: Option<&str>) -> Result<Option<&str>, Failure> {
     match reason {
         Some(reason) if reason.chars().count() > MAX_REASON_CHARS => Err(Failure::usage(
             anyhow!("the reason has more than {MAX_REASON_CHARS} characters"),
-            "the model reads it: say it shorter",
+            "shorten it; the model reads the reason",
         )),
         reason => Ok(reason),
     }
@@ -117,38 +117,38 @@ fn check_reason(reason: Option<&str>) -> Result<Option<&str>, Failure> {
 fn vote(
     store: &dyn RunStore,
     question: &PendingQuestion,
-    says: VoteChoice,
+    choice: VoteChoice,
     reason: Option<&str>,
 ) -> Result<bool, Failure> {
     let name = display_name(question);
     let failed = |error: anyhow::Error| {
         Failure::new(
-            error.context(format!("nobody knows whether {name} is decided")),
-            format!("`sympozium approvals{}` says whether it still waits", store.target().as_str()),
+            error.context(format!("it is unknown whether the vote on {name} was counted")),
+            format!("`sympozium approvals{}` lists the question if it is still pending", store.target().as_str()),
         )
     };
-    let decided = store.vote(question, says, reason).map_err(failed)?;
-    let text = match (decided, says) {
+    let result = store.vote(question, choice, reason).map_err(failed)?;
+    let text = match (result, choice) {
         (VoteResult::Refused(why), _) => {
-            print_stderr(&format!("error: {name} is not decided: {}", printable(&why)));
+            print_stderr(&format!("error: the vote on {name} was refused: {}", printable(&why)));
             return Ok(false);
         }
-        (VoteResult::MoreNeeded(1), _) => format!("noted: {name}: one more person must say yes"),
-        (VoteResult::MoreNeeded(more), _) => format!("noted: {name}: {more} more people must say yes"),
+        (VoteResult::MoreNeeded(1), _) => format!("recorded: {name}: 1 more approval is required"),
+        (VoteResult::MoreNeeded(more), _) => format!("recorded: {name}: {more} more approvals are required"),
         (VoteResult::Recorded, _) => {
-            format!("noted: {name}: whether that is enough is decided by the run's plan, which you may not read")
+            format!("recorded: {name}: you cannot read the run's plan, which has the number of required approvals")
         }
         (VoteResult::Decided, VoteChoice::No) => format!("denied: {name}"),
         (VoteResult::Decided, VoteChoice::Yes) => format!("approved: {name}"),
         (VoteResult::Decided, VoteChoice::YesForTheRun) => {
-            format!("approved: {name}, as often as the run repeats it")
+            format!("approved: {name}, for every repetition of this action in the run")
         }
     };
     print_stdout(&(text + "\n"))?;
     Ok(true)
 }
 
-/// Asks on the terminal. Anything but `y` or `yes` means no.
+/// Asks on the terminal. Every input but `y` and `yes` means no.
 fn confirm() -> Result<bool, Failure> {
     let ask = || -> anyhow::Result<bool> {
         let mut stderr = io::stderr().lock();

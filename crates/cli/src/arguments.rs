@@ -18,11 +18,11 @@ use crate::runs::arguments::{
 use crate::secret::SecretArguments;
 use crate::skill::arguments::SkillArguments;
 
-/// Run AI agents whose every skill is a separately isolated sidecar.
+/// Run AI agents, each skill isolated in a sidecar of its own.
 #[derive(Debug, Parser)]
 #[command(name = "sympozium", version, max_term_width = 100)]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -30,85 +30,85 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run an agent, on this machine or in a cluster: each of its skills in a sandbox of its own.
+    /// Run an agent on this machine or in a cluster, each of its skills in a sandbox of its own.
     Run(Box<RunArguments>),
 
-    /// List the runs of this machine, or of a cluster.
+    /// List the runs of this machine or of a cluster.
     Runs(RunsArguments),
 
-    /// Show one run: what it was to do, what came of it, what held it.
+    /// Show one run: its task, state, result and isolation.
     Show(ShowArguments),
 
-    /// Print what was said and done in a run, and follow it while it goes on.
+    /// Print the transcript of a run, or the log of one of its parts.
     Logs(LogsArguments),
 
-    /// Print the receipts of a run, or verify that none was changed or left out.
+    /// Print the receipts of a run, or verify that none was changed or removed.
     Audit(AuditArguments),
 
-    /// Remove runs that are over, with everything that is kept of them.
+    /// Remove runs that have ended, with everything that is stored of them.
     Rm(RmArguments),
 
-    /// End a run: it is told, and ends by itself.
+    /// Ask a run to end.
     Cancel(CancelArguments),
 
-    /// Remove runs that have been over for some time, and what killed processes left behind.
+    /// Remove old runs of this machine, and what killed processes left behind.
     Prune(PruneArguments),
 
-    /// List the questions of all runs that wait for a person.
+    /// List the pending questions of all runs: the actions that need approval.
     Approvals(ApprovalsArguments),
 
-    /// Say yes to a question of a run.
+    /// Approve pending questions of runs.
     Approve(ApproveArguments),
 
-    /// Say no to a question of a run.
+    /// Deny pending questions of runs.
     Deny(DenyArguments),
 
-    /// Keep secrets for skills and models on this machine.
+    /// Manage the Secrets of skills and models on this machine.
     Secret(SecretArguments),
 
-    /// See an agent at work, and a hostile one stopped, in a few seconds and without a model.
+    /// Run a demo: an agent does a job, then attacks its sandbox. Takes a few seconds and needs no model.
     Demo(DemoArguments),
 
-    /// Tell how well commands can be isolated on this machine, and what to fix.
+    /// Check which isolation this machine supports, and print how to fix what is missing.
     ///
-    /// Every mechanism is tried, not looked up: namespaces are made, filters installed and limits applied,
-    /// each in a child process or a control group that is gone afterwards.
+    /// Every mechanism is tested, not looked up: namespaces are created, filters installed and limits applied,
+    /// each in a child process or a control group that is removed afterwards.
     ///
-    /// The answer names the profile that would be live here (container, gvisor, host-root or host-user),
-    /// which guarantees it holds and by what, and for each missing piece the command or setting that
-    /// brings it.
+    /// The report names the profile that runs would use here (container, gvisor, host-root or host-user),
+    /// its guarantees with the mechanisms that enforce them, and for each missing mechanism the command or
+    /// setting that enables it.
     Doctor(DoctorArguments),
 
-    /// Check manifests before they are applied: their form, what they refer to, and whether runs would be allowed.
+    /// Check manifests before they are applied: syntax, schemas, references, and whether runs would be admitted.
     ///
-    /// Reads YAML and JSON files, directories, skills (directories with `SKILL.md`) and standard input, and reports everything
-    /// that is wrong, each with its line. Nothing is sent anywhere; no cluster is needed.
+    /// Reads YAML and JSON files, directories, skills (directories with `SKILL.md`) and standard input, and reports every
+    /// problem with its line. Needs no cluster and sends nothing.
     ///
-    /// Objects of other kinds are not checked; they count as there for what refers to them.
+    /// Objects of other kinds are not checked, but references to them resolve.
     Validate(ValidateArguments),
 
-    /// Tell what a run could touch: tools, permissions, network, secrets, files, limits.
+    /// Explain what a run could access: tools, permissions, network, Secrets, files, limits.
     ///
-    /// Reads the same files as `validate`, admits and plans each run as the cluster would, and prints the plan in words.
-    /// An agent without a run is explained as the plainest run of it would be. Packs, policies and the floor that an
-    /// installation brings need not be among the files. Nothing is sent anywhere; no cluster is needed.
+    /// Reads the same files as `validate`, admits and plans each run as the cluster would, and describes the plan. An agent
+    /// without a run is explained by the simplest run of it. The packs, policies and policy floor of a default installation
+    /// need not be among the files. Needs no cluster and sends nothing.
     Explain(ExplainArguments),
 
-    /// Print the Kubernetes objects of a run, in the order in which they are created.
+    /// Print the Kubernetes objects that the controller would create for a run, in the order of creation.
     ///
-    /// What the controller would create, for reviews and tests. Secrets are printed empty: the controller fills them.
+    /// For reviews and tests. Secrets are printed without data, which the controller adds.
     Render(RenderArguments),
 
-    /// Make a SkillPack of a directory with `SKILL.md`, or begin such a directory.
+    /// Convert a directory with `SKILL.md` into a SkillPack, or create such a directory.
     Skill(SkillArguments),
 
-    /// Print the definitions of our kinds, to install them in a cluster.
+    /// Print the CustomResourceDefinitions of Sympozium.
     Crds(CrdsArguments),
 
-    /// Print the script that completes this command in a shell.
+    /// Print a completion script for a shell.
     Completions(CompletionsArguments),
 
-    /// Print what this program is.
+    /// Print the version of this program and of the manifests that it reads.
     Version(VersionArguments),
 }
 
@@ -119,40 +119,40 @@ Examples:
   Check one file:
     sympozium validate agent.yaml
 
-  Check a directory that holds everything: a reference to what is not in it is an error:
+  Check a directory that must be complete (references to missing objects are errors):
     sympozium validate --strict deploy/
 
   Check what a chart renders:
     helm template my-agents ./chart | sympozium validate -
 
-  In a script: the lines of what is wrong
+  Print file, line and message of each finding, in a script:
     sympozium validate -o json deploy/ | jq -r '.findings[] | \"\\(.file):\\(.line) \\(.message)\"'
 
 Exit codes:
-  0  nothing is wrong; there may be warnings
-  1  a file could not be read, an object is not what its kind allows, or the command failed
-  2  the command line was not understood
-  3  there is no error, and the cluster would refuse an object or deny a run by its rules")]
+  0  no errors; there may be warnings
+  1  a file could not be read, an object is invalid, or the command failed
+  2  the command line is invalid
+  3  no errors, but the cluster would reject an object or deny a run")]
 pub struct ValidateArguments {
     /// Files or directories with manifests or skills; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// Take the files for everything there is: what they refer to must be among them.
+    /// Treat the files as complete: references to objects that are not among them are errors.
     #[arg(long)]
     pub strict: bool,
 
-    /// A file with the policy that is the cluster's floor.
+    /// A file with the policy floor of the cluster.
     ///
-    /// Without it, the SympoziumPolicy `floor` of namespace `sympozium-system` is the floor if it is among the files.
+    /// The default is the SympoziumPolicy `floor` of namespace `sympozium-system`, if it is among the files.
     #[arg(long, value_name = "FILE")]
     pub floor: Option<PathBuf>,
 
-    /// The namespace of objects that name none.
+    /// The namespace of objects that have none.
     #[arg(short, long, default_value = "default", value_parser = parse_namespace)]
     pub namespace: String,
 
-    /// How to print the findings.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
 }
@@ -161,58 +161,58 @@ pub struct ValidateArguments {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  What could the runs in these files touch?
+  Explain the runs in these files:
     sympozium explain agent.yaml run.yaml
 
-  One of several runs:
+  Explain one of several runs:
     sympozium explain deploy/ --run nightly-report
 
-  What could a run of the cluster touch, by the plan that it was started with?
+  Explain a run of the cluster by its stored plan:
     sympozium explain nightly-report --cluster -n team-a
 
-  And these files, with the agents, packs, policies and the floor of that cluster?
+  Explain files with the agents, packs, policies and policy floor of a cluster:
     sympozium explain run.yaml --context staging
 
-  In CI: fail when a change gives a run more power
+  Fail in CI if a change gives a run more power:
     git worktree add /tmp/base origin/main
     sympozium explain --diff /tmp/base/deploy deploy
 
-  In a script: the rights from which more rights follow
+  Print the permissions that imply further permissions, in a script:
     sympozium explain -o json deploy/ |
       jq -r '.runs[].kubernetes[].grants[].implies[] | select(.weight == \"moreRights\") | .consequence'
 
 Exit codes:
-  0  explained; with --diff: no run may do more
-  1  a file could not be read, an object is not what its kind allows, something is missing, or the command failed
-  2  the command line was not understood
-  3  a run is denied; with --diff: one of NEW
-  4  with --diff: a run may do more")]
+  0  explained; with --diff: no run has more power
+  1  a file could not be read, an object is invalid or missing, or the command failed
+  2  the command line is invalid
+  3  a run is denied; with --diff: a run of NEW
+  4  with --diff: a run has more power")]
 pub struct ExplainArguments {
-    /// Files or directories with manifests or skills (`SKILL.md`); `-` is standard input. In a cluster also the names of runs
-    /// that are there: their stored plans are explained.
+    /// Files or directories with manifests or skills (`SKILL.md`); `-` is standard input. In a cluster also names of its runs,
+    /// which are explained by their stored plans.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// Compare two paths, OLD and NEW, power by power.
+    /// Compare the powers of the runs in two paths, OLD and NEW.
     #[arg(long)]
     pub diff: bool,
 
-    /// Only the run of this name.
+    /// Only the run with this name.
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
 
-    /// A file with the policy that is the cluster's floor.
+    /// A file with the policy floor of the cluster.
     ///
-    /// Without it, the SympoziumPolicy `floor` of namespace `sympozium-system` if it is among the files, and otherwise the
-    /// floor that an installation brings.
+    /// The default is the SympoziumPolicy `floor` of namespace `sympozium-system` if it is among the files, and otherwise the
+    /// policy floor of a default installation.
     #[arg(long, value_name = "FILE")]
     pub floor: Option<PathBuf>,
 
-    /// Where.
+    /// Selects this machine or a cluster.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 
-    /// How to print the answer.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = ExplainFormat::Text)]
     pub output: ExplainFormat,
 }
@@ -221,55 +221,55 @@ pub struct ExplainArguments {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  What would be created for this run?
+  Print the objects of a run:
     sympozium render agent.yaml run.yaml
 
-  As for the run that is in the cluster:
+  Print them with the UID of the run in the cluster:
     sympozium render deploy/ --run review --uid \"$(kubectl get agentrun review -o jsonpath='{.metadata.uid}')\"
 
-  Only what it is allowed to do:
+  Print only its Roles and RoleBindings:
     sympozium render deploy/ -o json | jq '.items[] | select(.kind | test(\"Role\"))'
 
 Exit codes:
   0  printed
-  1  a file could not be read, an object is not what its kind allows, something is missing, or the command failed
-  2  the command line was not understood
+  1  a file could not be read, an object is invalid or missing, or the command failed
+  2  the command line is invalid
   3  a run is denied")]
 pub struct RenderArguments {
     /// Files or directories with manifests or skills (`SKILL.md`); `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// Only the run of this name.
+    /// Only the run with this name.
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
 
-    /// The UID of the run, if it has none in its metadata. With several runs, --run says which.
+    /// The UID of the run, if its metadata has none. With several runs, --run selects one.
     #[arg(long, value_parser = crate::planning::parse_uid)]
     pub uid: Option<String>,
 
-    /// A file with the policy that is the cluster's floor.
+    /// A file with the policy floor of the cluster.
     #[arg(long, value_name = "FILE")]
     pub floor: Option<PathBuf>,
 
-    /// The namespace of objects that name none.
+    /// The namespace of objects that have none.
     #[arg(short, long, default_value = "default", value_parser = parse_namespace)]
     pub namespace: String,
 
-    /// The address and port of the gateway; one at which nothing answers when absent.
+    /// The address and port of the gateway. The default is an address that does not respond.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub gateway: Option<SocketAddr>,
 
-    /// The port of the gateway that no run may reach, by which a run tries whether NetworkPolicies are enforced; the one
-    /// after the gateway's when absent.
+    /// The canary port of the gateway: runs test with it whether NetworkPolicies are enforced, which must block it. The
+    /// default is the gateway's port plus one.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub canary: Option<u16>,
 
-    /// An address and port of the API server; may be given several times.
+    /// An address and port of the API server. May be given several times.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub api_server: Vec<SocketAddr>,
 
-    /// Whose users pods have: `hostUsers` of a pod is true with `always`, and false with `never`.
+    /// The field `hostUsers` of pods: true with `always`, false with `never`.
     #[arg(long, value_enum, default_value_t = HostUsers::Auto)]
     pub host_users: HostUsers,
 
@@ -277,7 +277,7 @@ pub struct RenderArguments {
     #[arg(long, value_enum, default_value_t = SandboxVersionArgument::V1beta1)]
     pub sandbox_version: SandboxVersionArgument,
 
-    /// How to print them.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = ObjectFormat::Yaml)]
     pub output: ObjectFormat,
 }
@@ -286,22 +286,22 @@ pub struct RenderArguments {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  Install or update the definitions:
+  Install or update them:
     sympozium crds | kubectl apply --server-side -f -
 
-  Look at one:
+  Print the names of one kind:
     sympozium crds AgentRun -o json | jq .spec.names
 
 Exit codes:
   0  printed
   1  the command failed
-  2  the command line was not understood")]
+  2  the command line is invalid")]
 pub struct CrdsArguments {
     /// Only these kinds.
     #[arg(value_name = "KIND", value_parser = kind_parser())]
     pub kinds: Vec<String>,
 
-    /// How to print them.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = ObjectFormat::Yaml)]
     pub output: ObjectFormat,
 }
@@ -310,10 +310,10 @@ pub struct CrdsArguments {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  bash, for this user:
+  bash, for the current user:
     sympozium completions bash > ~/.local/share/bash-completion/completions/sympozium
 
-  zsh, in a directory of your fpath:
+  zsh, into a directory of your fpath:
     sympozium completions zsh > ~/.zfunc/_sympozium
 
   fish:
@@ -328,10 +328,10 @@ pub struct CompletionsArguments {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  In a script:
+  Print the version only:
     sympozium version -o json | jq -r .version")]
 pub struct VersionArguments {
-    /// How to print the answer.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
 }
@@ -340,9 +340,9 @@ pub struct VersionArguments {
 pub fn parse_namespace(typed: &str) -> Result<String, &'static str> {
     match NamespaceName::from(typed).check() {
         Ok(()) => Ok(typed.to_owned()),
-        Err(_) => Err(
-            "it cannot be the name of a namespace\n  hint: use lower-case letters, digits and `-`, at most 63 of them",
-        ),
+        Err(_) => {
+            Err("invalid name of a namespace\n  hint: use lower-case letters, digits and `-`, at most 63 characters")
+        }
     }
 }
 
@@ -355,53 +355,53 @@ fn kind_parser() -> clap::builder::PossibleValuesParser {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  Look at this machine:
+  Check this machine:
     sympozium doctor
 
-  As the user that will run agents, in a cgroup where limits work:
+  Check as the user that will run agents, in a delegated cgroup:
     systemd-run --user --scope -p Delegate=yes sympozium doctor
 
-  In a script: which profile would be live?
+  Print the profile that runs would use, in a script:
     sympozium doctor -o json | jq -r .profile
 
 Exit codes:
-  0  the profile that suits this machine can be live and hold its whole default floor
-  1  it cannot (what to fix says why), or the command failed
-  2  the command line was not understood")]
+  0  the intended profile for this machine is available and meets its default isolation floor
+  1  it is not available or does not meet its floor (see `What to fix`), or the command failed
+  2  the command line is invalid")]
 pub struct DoctorArguments {
-    /// How to print the answer.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
 }
 
-/// How to print an answer.
+/// The output format of most commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// For people.
+    /// Human-readable text.
     Text,
-    /// For programs.
+    /// JSON, for programs.
     Json,
 }
 
-/// How to print an explanation.
+/// The output format of `explain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ExplainFormat {
-    /// For people.
+    /// Human-readable text.
     Text,
-    /// For programs.
+    /// JSON, for programs.
     Json,
-    /// For both.
+    /// YAML, human-readable and for programs.
     Yaml,
 }
 
-/// Whether pods use the node's users.
+/// The field `hostUsers` of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum HostUsers {
-    /// Left out, because no cluster is asked here: the cluster decides.
+    /// Omit the field: the cluster decides.
     Auto,
-    /// The node's users, no user namespace (less isolated).
+    /// Use the users of the node, without a user namespace (less isolated).
     Always,
-    /// A user namespace of its own (more isolated).
+    /// Use a user namespace for each pod (more isolated).
     Never,
 }
 
@@ -410,17 +410,17 @@ pub enum HostUsers {
 pub enum SandboxVersionArgument {
     /// Up to 0.5.
     V1alpha1,
-    /// From 0.5 on.
+    /// From 0.5.
     V1beta1,
-    /// The cluster has none.
+    /// The cluster does not have agent-sandbox.
     None,
 }
 
-/// How to print objects.
+/// The output format of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ObjectFormat {
-    /// One document for each.
+    /// One document for each object.
     Yaml,
-    /// One object, or a list of them.
+    /// One object, or a `List`.
     Json,
 }

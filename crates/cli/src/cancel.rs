@@ -13,26 +13,26 @@ use crate::output::{print_stderr, print_stdout};
 /// The arguments of `cancel`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-The agent is told, and has its time to end; then its skills do, and their rights are taken back. This does not wait for
-that: `sympozium logs -f RUN` follows it to its end. The run is kept, as `cancelled`.
+The agent gets its grace period to end. Then its skills end, and their permissions are revoked. The command does not wait
+for that: `sympozium logs -f RUN` follows the run to its end. The run stays stored, with state `cancelled`.
 
 Examples:
-  A run of this machine:
+  Cancel a run of this machine:
     sympozium cancel run-1a2b3c4d
 
-  A run in a cluster:
+  Cancel a run of a cluster:
     sympozium cancel nightly-report -n team-a
 
 Exit codes:
-  0  told to end
-  1  there is no such run, it is over already, or the command failed
-  2  the command line was not understood")]
+  0  the run was asked to end
+  1  there is no such run, it has already ended, or the command failed
+  2  the command line is invalid")]
 pub struct CancelArguments {
-    /// Runs: names, UIDs, or beginnings of UIDs.
+    /// Runs: names, UIDs or UID prefixes.
     #[arg(value_name = "RUN", required = true)]
     pub runs: Vec<String>,
 
-    /// Where.
+    /// Selects this machine or a cluster.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 }
@@ -42,9 +42,9 @@ pub fn run(arguments: &CancelArguments) -> Result<ExitCode, Failure> {
     let mut code = ExitCode::SUCCESS;
     for run in &arguments.runs {
         match store.cancel(run)? {
-            Cancellation::Requested { name } => print_stdout(&format!("ending {name}\n"))?,
+            Cancellation::Requested { name } => print_stdout(&format!("cancelling {name}\n"))?,
             Cancellation::AlreadyEnded { name, end } => {
-                print_stderr(&format!("error: {name} is over already: {end}"));
+                print_stderr(&format!("error: {name} has already ended: {end}"));
                 code = ExitCode::from(FAILED);
             }
         }

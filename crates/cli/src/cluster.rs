@@ -1,8 +1,8 @@
 //! Runs in a cluster: the same commands as for runs on this machine, with the API server behind them.
 //!
-//! Nothing here decides about a run or prints one in its own way. Objects are converted into the types of
-//! `sympozium_runs`, which local runs have too; [`Cluster`] is a [`RunStore`](sympozium_runs::RunStore). Everything that is read
-//! is bounded in count, bytes and time, and nothing of it reaches a terminal raw.
+//! Nothing here decides about a run, and nothing has a display format of its own. Objects are converted into the types
+//! of `sympozium_runs`, which local runs have too; [`Cluster`] is a [`RunStore`](sympozium_runs::RunStore). Every read is
+//! bounded in count, bytes and time, and no text from the cluster is printed without escaping.
 
 mod approvals;
 mod arguments;
@@ -92,8 +92,10 @@ impl Cluster {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .context("cannot start")
-            .map_err(|error| HintedError::new(error, "see `ulimit -n`, and report this"))?;
+            .context("cannot start the async runtime")
+            .map_err(|error| {
+                HintedError::new(error, "raise the limit of open files (`ulimit -n`), or report this as a bug")
+            })?;
         let connection = runtime.block_on(Connection::open(&choice))?;
         Ok(Some(Self { runtime, connection }))
     }
@@ -128,37 +130,37 @@ pub async fn find(connection: &Connection, wanted: &str) -> Result<FoundRun, Hin
             return identify_run(run);
         }
     }
-    let mut fitting = Vec::new();
+    let mut matching = Vec::new();
     if wanted.len() >= MIN_UID_PREFIX {
         let mut count = 0;
         let is_wanted = |run: AgentRun| {
             let uid = run.metadata.uid.as_deref();
-            let fits = uid.is_some_and(|it| it.starts_with(wanted));
-            count += usize::from(fits);
+            let is_match = uid.is_some_and(|it| it.starts_with(wanted));
+            count += usize::from(is_match);
             // Two matches are enough to know that the prefix is ambiguous.
-            (fits && count <= 2).then_some(run)
+            (is_match && count <= 2).then_some(run)
         };
         let (runs, has_more) = list_runs(connection, is_wanted).await?;
         if has_more {
             warn_truncated();
         }
-        fitting.extend(runs);
+        matching.extend(runs);
     } else {
         // Fail if AgentRuns cannot be listed, for example because the CRD is not installed.
         let runs = connection.runs();
         let one = ListParams::default().limit(1);
         connection.call("list AgentRuns", Role::Viewer, runs.list(&one)).await?;
     }
-    let place = connection.target.as_str();
-    match (fitting.pop(), fitting.is_empty()) {
+    let target = connection.target.as_str();
+    match (matching.pop(), matching.is_empty()) {
         (Some(only), true) => identify_run(only),
         (Some(_), false) => Err(HintedError::new(
             anyhow!("several runs have a UID that begins with {}", quote(wanted)),
-            format!("write more of it; `sympozium runs{place}` lists them"),
+            format!("use a longer prefix; `sympozium runs{target}` lists the runs"),
         )),
         (None, _) => Err(HintedError::new(
             anyhow!("there is no run {} in namespace {}", quote(wanted), quote(&connection.namespace)),
-            format!("`sympozium runs{place}` lists them; -n names another namespace"),
+            format!("`sympozium runs{target}` lists the runs; -n selects another namespace"),
         )),
     }
 }
@@ -166,14 +168,14 @@ pub async fn find(connection: &Connection, wanted: &str) -> Result<FoundRun, Hin
 fn identify_run(run: AgentRun) -> Result<FoundRun, HintedError> {
     let (Some(name), Some(uid)) = (run.metadata.name.clone(), run.uid()) else {
         return Err(HintedError::new(
-            anyhow!("the API server answers with a run that has no name or no UID"),
-            "see that the address in the kubeconfig is that of a Kubernetes API server",
+            anyhow!("the API server returned an AgentRun without a name or a UID"),
+            "check that the address in the kubeconfig is that of a Kubernetes API server",
         ));
     };
     Ok(FoundRun { name, uid, run })
 }
 
-/// Lists all runs of the namespace page by page and collects what `keep` returns; nothing else stays in memory. The
+/// Lists all runs of the namespace page by page and collects what `select` returns; nothing else stays in memory. The
 /// flag says whether there are more than [`MAX_RUNS`].
 ///
 /// # Errors
@@ -181,28 +183,28 @@ fn identify_run(run: AgentRun) -> Result<FoundRun, HintedError> {
 /// When they cannot be listed.
 pub async fn list_runs<T>(
     connection: &Connection,
-    mut keep: impl FnMut(AgentRun) -> Option<T>,
+    mut select: impl FnMut(AgentRun) -> Option<T>,
 ) -> Result<(Vec<T>, bool), HintedError> {
     let runs = connection.runs();
-    let (mut kept, mut count) = (Vec::new(), 0);
+    let (mut selected, mut count) = (Vec::new(), 0);
     let mut parameters = ListParams::default().limit(PAGE_SIZE);
     loop {
         let page = connection.call("list AgentRuns", Role::Viewer, runs.list(&parameters));
         let page = page.await?;
         count += page.items.len();
-        kept.extend(page.items.into_iter().filter_map(&mut keep));
+        selected.extend(page.items.into_iter().filter_map(&mut select));
         let next = page.metadata.continue_.filter(|it| !it.is_empty());
         match next {
             Some(next) if count < MAX_RUNS => {
                 parameters = parameters.continue_token(&next);
             }
-            next => return Ok((kept, next.is_some())),
+            next => return Ok((selected, next.is_some())),
         }
     }
 }
 
 pub fn truncation_warning() -> String {
-    format!("warning: there are more than {MAX_RUNS} runs, and some of them were not looked at")
+    format!("warning: there are more than {MAX_RUNS} runs; the others were not read")
 }
 
 pub fn warn_truncated() {

@@ -1,4 +1,4 @@
-//! `sympozium crds`: the CustomResourceDefinitions of our kinds.
+//! `sympozium crds`: prints the CustomResourceDefinitions.
 
 use std::process::ExitCode;
 
@@ -31,8 +31,8 @@ fn to_yaml_documents(definitions: &[CustomResourceDefinition]) -> Result<String,
     for definition in definitions {
         // Converted to a `Value` first, whose keys are sorted, as in `config/crds`.
         let value = serde_json::to_value(definition)
-            .context("cannot write a definition as YAML")
-            .map_err(|error| Failure::new(error, "report this"))?;
+            .context("cannot serialize a CustomResourceDefinition as YAML")
+            .map_err(|error| Failure::new(error, "report this as a bug"))?;
         text.push_str("---\n");
         text.push_str(&to_yaml(&value)?);
     }

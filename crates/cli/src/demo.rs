@@ -1,7 +1,7 @@
-//! `sympozium demo`: an agent at work, and a hostile one stopped.
+//! `sympozium demo`: an agent does a job, then attacks its sandbox.
 //!
-//! Only the model's turns are scripted. The run is admitted, planned and realised like any other, and what is printed
-//! about each attack is its observed result. An attack that is not stopped is reported as such and fails the command.
+//! Only the turns of the model are scripted. The run is admitted, planned and realised like any other, and the printed
+//! result of each attack is the observed one. An attack that is not stopped is reported as such and fails the command.
 
 mod steps;
 
@@ -33,25 +33,25 @@ const MANIFESTS: &str = include_str!("demo/demo.yaml");
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  A few seconds, without a model and without a network:
+  Run the demo with its scripted model, which takes a few seconds and needs no network:
     sympozium demo
 
-  The same agent, skills and policy with a real model, which may do as it likes; you are asked about the refund:
+  Run the same agent, skills and policy with a real model (you are asked to approve the refund):
     sympozium demo --model anthropic/claude-sonnet-4-20250514
 
-  The manifests, to look at or to change:
+  Print the manifests, then explain and run them:
     sympozium demo --print > demo.yaml && sympozium explain demo.yaml && sympozium run demo.yaml
 
 Exit codes:
   0  the job was done and every attack was stopped
-  1  something was not, or the command failed
-  2  the command line was not understood")]
+  1  the job was not done, an attack was not stopped, or the command failed
+  2  the command line is invalid")]
 pub struct DemoArguments {
-    /// A real model instead of the one whose turns are written down, as provider/model.
+    /// Use this model instead of the scripted one, as provider/model.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     pub model: Option<String>,
 
-    /// Print the manifests, and run nothing.
+    /// Print the manifests of the demo instead of running it.
     #[arg(long, conflicts_with = "model")]
     pub print: bool,
 }
@@ -62,7 +62,7 @@ pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let state = StateDirectory::open()?;
-    let hint = "see that the state directory is not full";
+    let hint = "check that the disk of the state directory is not full";
     let directory = state.make_subdirectory("demo").map_err(|error| Failure::new(error, hint))?;
     let manifests = directory.join("demo.yaml");
     replace_file(&manifests, MANIFESTS.as_bytes()).map_err(|error| Failure::new(error, hint))?;
@@ -78,10 +78,10 @@ pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start")
-        .map_err(|error| Failure::new(error, "see `ulimit -n`, and report this"))?;
+        .context("cannot start the async runtime")
+        .map_err(|error| Failure::new(error, "raise the limit of open files (`ulimit -n`), or report this as a bug"))?;
     runtime.block_on(async {
-        // Before the run exists, so that no signal can leave half of it behind.
+        // Before the run exists, so that no signal can end this process without a teardown.
         let mut signals = Signals::listen()?;
         let run = start(prepared, &state, &mut signals).await?;
         show_events(run, signals).await
@@ -95,14 +95,14 @@ struct RunParser {
 }
 
 async fn show_events(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Failure> {
-    let mut told = Progress::default();
+    let mut progress = Progress::default();
     let mut events = run.handle.events.reader();
     loop {
         let timed = tokio::select! {
             timed = events.next() => timed,
-            asks = signals.next() => {
-                match asks {
-                    SignalRequest::Stop(how) => run.handle.stop(how),
+            request = signals.next() => {
+                match request {
+                    SignalRequest::Stop(level) => run.handle.stop(level),
                     SignalRequest::Exit => return Ok(ExitCode::from(FAILED)),
                     SignalRequest::Resized => {}
                 }
@@ -118,22 +118,22 @@ async fn show_events(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Fa
                 }
             }
             Event::Isolated { part, report } if part == "skill-logs" => {
-                let held: Vec<&str> = (report.guarantees.keys())
+                let guarantees: Vec<&str> = (report.guarantees.keys())
                     .filter(|guarantee| report.holds(**guarantee))
                     .map(|guarantee| guarantee.as_str())
                     .collect();
-                print(&format!("  isolation  {} ({})", held.join(", "), report.profile))?;
+                print(&format!("  isolation  {} ({})", guarantees.join(", "), report.profile))?;
             }
             Event::Asked { question } => {
-                let says = scripted_vote(question);
-                told.has_denied |= says == Vote::Deny;
-                // If the question is gone, the run has ended, and its last event says so.
-                let _ = run.handle.vote(&question.approval, &question.action, says, None);
+                let vote = scripted_vote(question);
+                progress.has_denied |= vote == Vote::Deny;
+                // If the question is no longer pending, the run has ended, and its last event says so.
+                let _ = run.handle.vote(&question.approval, &question.action, vote, None);
             }
-            Event::Transcript { line } => told.print_line(line)?,
+            Event::Transcript { line } => progress.print_line(line)?,
             Event::Warning { text } => print(&format!("  note: {}", printable(text.trim())))?,
             Event::Ended { outcome, leftovers, .. } => {
-                return print_end(&run, &told, outcome, leftovers);
+                return print_end(&run, &progress, outcome, leftovers);
             }
             _ => {}
         }
@@ -149,7 +149,7 @@ fn scripted_vote(question: &Question) -> Vote {
     }
 }
 
-/// Maximum length of the result of a step that did not go as expected.
+/// Maximum length of the result of a step that is not the expected one.
 const MAX_RESULT: Chars = Chars(300);
 
 /// What has been printed so far.
@@ -173,60 +173,59 @@ impl Progress {
         };
         let failed = line.get("failed").and_then(Value::as_bool) == Some(true);
         let result = CallResult { failed, text: text("text").unwrap_or_default(), was_denied: self.has_denied };
-        let well = (step.is_expected)(&result);
-        self.results.insert(id.to_owned(), well);
+        let is_expected = (step.is_expected)(&result);
+        self.results.insert(id.to_owned(), is_expected);
         if self.last_heading != Some(step.heading) {
             self.last_heading = Some(step.heading);
             print(&format!("\n{}", step.heading))?;
         }
-        let verdict = match (well, step.is_attack) {
+        let verdict = match (is_expected, step.is_attack) {
             (true, false) => "done   ",
             (true, true) => "stopped",
             (false, false) => "FAILED ",
             (false, true) => "NOT STOPPED",
         };
-        print(&format!("  {verdict}  {:<47}  {}", step.action, explain_result(step, &result, well)))
+        print(&format!("  {verdict}  {:<47}  {}", step.action, explain_result(step, &result, is_expected)))
     }
 }
 
-/// Why the step went as expected, or the unexpected result.
-fn explain_result(step: &Step, result: &CallResult<'_>, well: bool) -> String {
-    match well {
+/// Why the result is the expected one, or the unexpected result.
+fn explain_result(step: &Step, result: &CallResult<'_>, is_expected: bool) -> String {
+    match is_expected {
         true => step.reason.to_owned(),
         false => printable(truncate(result.text.trim(), MAX_RESULT)).into_owned(),
     }
 }
 
-fn print_end(run: &LocalRun, told: &Progress, outcome: &RunEnd, leftovers: &[String]) -> Result<ExitCode, Failure> {
-    print("\nWhat is left")?;
+fn print_end(run: &LocalRun, progress: &Progress, outcome: &RunEnd, leftovers: &[String]) -> Result<ExitCode, Failure> {
+    print("\nAfter the run")?;
     let verified = verify_receipts(&run.directory);
     let receipts = match &verified {
-        Ok(text) => format!("  done     {:<47}  {text}", "receipts of every decision and action"),
+        Ok(text) => format!("  done     {:<47}  {text}", "receipts of all decisions and actions"),
         Err(error) => format!("  FAILED   receipts: {error:#}"),
     };
     print(&receipts)?;
     match leftovers {
-        [] => {
-            print(&format!("  done     {:<47}  none: looked for, not assumed", "processes, mounts, sockets, secrets"))?
-        }
+        [] => print(&format!("  done     {:<47}  none left, verified", "processes, mounts, sockets, secrets"))?,
         _ => print(&format!("  FAILED   left over: {}", leftovers.join(", ")))?,
     }
     let record = run.directory.read_record().map_err(|error| Failure::new(error, "`sympozium runs` lists runs"))?;
     let uid = &record.uid[..8];
-    // As the user called it: after `make demo` the program is not in PATH.
+    // The path that the user typed: after `make demo` the program is not in PATH.
     let program = std::env::args().next().unwrap_or_default();
-    print("\nLook closer:")?;
+    print("\nNext:")?;
     for (words, what) in [
-        (format!("logs {uid}"), "what the model said and did"),
-        (format!("audit {uid}"), "each decision, with what held it"),
-        ("demo --print".to_owned(), "the manifests: run them, change them"),
+        (format!("logs {uid}"), "print the transcript"),
+        (format!("audit {uid}"), "print the receipts, with the isolation of each action"),
+        ("demo --print".to_owned(), "print the manifests, to change and run them"),
     ] {
         print(&format!("  {program} {words:<15}  {what}"))?;
     }
-    let all = STEPS.iter().all(|step| told.results.get(step.call) == Some(&true));
-    let well = all && verified.is_ok() && leftovers.is_empty() && matches!(outcome, RunEnd::Succeeded { .. });
-    if !well {
-        print(&format!("\nThe demo did not go as it must: the run {}.", outcome.as_str()))?;
+    let all_expected = STEPS.iter().all(|step| progress.results.get(step.call) == Some(&true));
+    let succeeded =
+        all_expected && verified.is_ok() && leftovers.is_empty() && matches!(outcome, RunEnd::Succeeded { .. });
+    if !succeeded {
+        print(&format!("\nThe demo failed. The state of the run: {}.", outcome.as_str()))?;
         if let RunEnd::Failed { why } | RunEnd::Refused { why } = outcome {
             print(&printable(why.trim()))?;
         }

@@ -1,4 +1,4 @@
-//! `sympozium doctor`: how well commands can be isolated on this machine, and what to fix.
+//! `sympozium doctor`: the isolation that this machine supports, and what to fix.
 
 mod diagnosis;
 mod text;

@@ -10,13 +10,13 @@ use sympozium_runs::HintedError;
 /// Exit code of a command that failed.
 pub const FAILED: u8 = 1;
 
-/// Exit code of a command line that was not understood. Clap uses it by itself; this is for what clap cannot check.
+/// Exit code of an invalid command line. Clap uses it by itself; this is for what clap cannot check.
 pub const USAGE: u8 = 2;
 
-/// Exit code of a command that worked and whose answer is no.
+/// Exit code of a command that worked and found a denial.
 pub const DENIED: u8 = 3;
 
-/// Exit code of a comparison that found more power than before.
+/// Exit code of `explain --diff` if a run has more power.
 pub const POWER_ADDED: u8 = 4;
 
 /// The exit code of a command that validated manifests.
@@ -61,7 +61,7 @@ impl Failure {
 
     /// Prints the failure to stderr and returns the exit code.
     pub fn report(&self) -> ExitCode {
-        // If stderr is closed, there is nowhere to report that.
+        // If stderr is closed, the failure cannot be reported.
         let _ = io::stderr().lock().write_all(self.text().as_bytes());
         ExitCode::from(self.code)
     }
@@ -69,11 +69,11 @@ impl Failure {
     /// What is printed to stderr.
     pub fn text(&self) -> String {
         let Self { findings, error, hint, .. } = self;
-        let apart = match findings.is_empty() || findings.ends_with('\n') {
+        let separator = match findings.is_empty() || findings.ends_with('\n') {
             true => "",
             false => "\n",
         };
-        format!("{findings}{apart}error: {error:#}\nhint: {hint}\n")
+        format!("{findings}{separator}error: {error:#}\nhint: {hint}\n")
     }
 
     #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn findings_come_before_the_error_each_on_lines_of_its_own() {
+    fn findings_are_printed_before_the_error() {
         let failure = |findings: &str| Failure::denied(anyhow::anyhow!("no"), "ask").with_findings(findings.to_owned());
         assert_eq!(failure("").text(), "error: no\nhint: ask\n");
         assert_eq!(failure("a\n").text(), "a\nerror: no\nhint: ask\n");

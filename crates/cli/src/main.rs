@@ -14,16 +14,16 @@ mod tests {
     /// docs/reference.md must be what the program prints. `cargo xtask` sets the variable to have the page written to a
     /// file, and compares or takes it itself.
     #[test]
-    fn the_reference_is_what_the_program_says() {
-        let said = sympozium::reference::page();
+    fn the_reference_is_current() {
+        let generated = sympozium::reference::page();
         if let Some(path) = std::env::var_os("SYMPOZIUM_REFERENCE") {
-            fs::write(PathBuf::from(path), said).unwrap();
+            fs::write(PathBuf::from(path), generated).unwrap();
             return;
         }
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference.md");
         assert!(
-            fs::read_to_string(page).unwrap() == said,
-            "docs/reference.md is not what the program says; run `cargo xtask docs`"
+            fs::read_to_string(page).unwrap() == generated,
+            "docs/reference.md is not current; run `cargo xtask docs`"
         );
     }
 }

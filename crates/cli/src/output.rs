@@ -1,4 +1,4 @@
-//! Output of commands: data to stdout, notes to stderr; JSON and YAML that are safe to print.
+//! Output of commands: data to stdout, messages to stderr; JSON and YAML that are safe to print.
 
 use std::io::{self, Write};
 
@@ -18,15 +18,15 @@ pub fn print_stdout(text: &str) -> Result<(), Failure> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
-    .context("cannot write the answer to stdout")
-    .map_err(|error| Failure::new(error, "see that the output's disk is not full"))
+    .context("cannot write to stdout")
+    .map_err(|error| Failure::new(error, "check that the disk of the output is not full"))
 }
 
 /// Formats a value as indented JSON with a trailing line break, and no character that a terminal would act on.
 pub fn to_json(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value)
-        .context("cannot write the answer as JSON")
-        .map_err(|error| Failure::new(error, "use `-o text`, and report this"))?;
+        .context("cannot serialize the output as JSON")
+        .map_err(|error| Failure::new(error, "use `-o text`, and report this as a bug"))?;
     Ok(escape_json(text) + "\n")
 }
 
@@ -52,8 +52,8 @@ pub fn escape_json(text: String) -> String {
 /// such characters is double-quoted, with escapes.
 pub fn to_yaml(value: &impl Serialize) -> Result<String, Failure> {
     serialize_yaml(value)
-        .context("cannot write the answer as YAML")
-        .map_err(|error| Failure::new(error, "use `-o json`, and report this"))
+        .context("cannot serialize the output as YAML")
+        .map_err(|error| Failure::new(error, "use `-o json`, and report this as a bug"))
 }
 
 fn serialize_yaml(value: &impl Serialize) -> anyhow::Result<String> {
@@ -62,7 +62,7 @@ fn serialize_yaml(value: &impl Serialize) -> anyhow::Result<String> {
         return Ok(text);
     }
     let value = serde_json::to_value(value)?;
-    // The YAML writer cannot be told to quote keys. In JSON, which is YAML too, they always are.
+    // The YAML writer has no option to quote keys. In JSON, which is YAML too, they always are.
     let text = match has_printable_keys(&value) {
         true => serde_saphyr::to_string(&QuoteUnprintable(&value))?,
         false => serde_json::to_string_pretty(&value)? + "\n",
@@ -128,7 +128,7 @@ mod tests {
     const HOSTILE: &str = "a\u{202e}b\u{9b}31m\u{1b}[2J\nc\u{e0041}\u{feff}";
 
     #[test]
-    fn json_means_the_same_and_a_terminal_acts_on_nothing_of_it() {
+    fn json_reads_back_and_is_printable() {
         let text = to_json(&HOSTILE).unwrap();
         assert!(text.trim_end().chars().all(is_visible), "{text:?}");
         assert_eq!(serde_json::from_str::<String>(&text).unwrap(), HOSTILE);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_means_the_same_and_a_terminal_acts_on_nothing_of_it() {
+    fn yaml_reads_back_and_is_printable() {
         let texts = [
             HOSTILE,
             "#!/bin/sh\nif true; then\n\techo a\nfi\n",
@@ -181,7 +181,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn yaml_reads_back(texts in proptest::collection::vec("[ a:#\\-\"'\\\\\t\r\n\u{1}\u{1b}\u{85}\u{9b}\u{202e}\u{feff}]{0,8}", 1..4)) {
+        fn any_yaml_reads_back(texts in proptest::collection::vec("[ a:#\\-\"'\\\\\t\r\n\u{1}\u{1b}\u{85}\u{9b}\u{202e}\u{feff}]{0,8}", 1..4)) {
             let value = serde_json::json!({"texts": texts, "of": {texts[0].as_str(): texts}});
             let written = to_yaml(&value).unwrap();
             proptest::prop_assert!(written.chars().all(|it| it == '\n' || is_visible(it)));

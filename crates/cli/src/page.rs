@@ -1,6 +1,6 @@
 //! Text for a terminal: paragraphs and tables that fit its width, whatever manifests contain.
 //!
-//! Every text passes [`printable`], so that no manifest can move the cursor, hide text or forge a line of ours.
+//! Every text passes [`printable`], so that no manifest can move the cursor, hide text or forge a line of the output.
 
 use sympozium_api::text::printable;
 use unicode_width::UnicodeWidthStr as _;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_adds_a_line() {
+    fn line_breaks_in_values_are_escaped() {
         let mut page = Page::default();
         page.paragraph(0, "a\nRUN team/other\r\u{1b}[2J\u{2028}b");
         page.table(&["A"], &[vec!["x\ny".to_owned()]]);

@@ -10,7 +10,7 @@ use sympozium_plan::plan::Planned;
 use crate::failure::Failure;
 use crate::output::print_stderr;
 
-/// The UID of a run that no cluster has stored.
+/// The placeholder UID of a run that no cluster has stored.
 pub const NIL_UID: &str = "00000000-0000-0000-0000-000000000000";
 
 #[derive(Debug, Clone, Copy)]
@@ -50,26 +50,26 @@ pub fn plan_files<T>(request: &PlanRequest<'_>, make: impl FnMut(&Planned<'_>) -
 /// The error that the files have no run of the name, or neither runs nor agents.
 pub fn no_runs_failure(run: Option<&str>) -> Failure {
     let what = match run {
-        Some(name) => format!("no AgentRun called {} is among the files", quote(name)),
-        None => "there is no AgentRun and no Agent among the files".to_owned(),
+        Some(name) => format!("the files have no AgentRun {}", quote(name)),
+        None => "the files have neither an AgentRun nor an Agent".to_owned(),
     };
     Failure::new(
         anyhow::anyhow!(what),
-        "name the files with the run and its agent; without --run every run among them is meant",
+        "name the files with the run and its agent; without --run, every run of the files is used",
     )
 }
 
 /// Parses a UID of the form that API servers generate.
 pub fn parse_uid(typed: &str) -> Result<String, &'static str> {
     let parsed = typed.len() == 36
-        && typed.bytes().enumerate().all(|(place, byte)| match place {
+        && typed.bytes().enumerate().all(|(index, byte)| match index {
             8 | 13 | 18 | 23 => byte == b'-',
             _ => byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'),
         });
     if parsed {
         Ok(typed.to_owned())
     } else {
-        Err("it is not a UID\n  hint: `kubectl get agentrun NAME -o jsonpath='{.metadata.uid}'` prints one")
+        Err("invalid UID\n  hint: `kubectl get agentrun NAME -o jsonpath='{.metadata.uid}'` prints the UID of a run")
     }
 }
 

@@ -39,22 +39,22 @@ pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
     planning::print_failures(&planning);
     if has_nil && !objects.is_empty() {
         print_stderr(
-            "note: names and owners are those of a run without a UID; --uid takes the one that the cluster gave it",
+            "note: names and owner references have a placeholder UID; set the UID of the run in the cluster with --uid",
         );
     }
     if arguments.host_users == HostUsers::Auto && !objects.is_empty() {
         print_stderr(
-            "note: `hostUsers` is left out, because only the cluster knows whether its nodes have user namespaces; --host-users sets it",
+            "note: `hostUsers` is omitted, because it depends on the nodes of the cluster; set it with --host-users",
         );
     }
     Ok(exit_code(planning.conclusion()))
 }
 
-/// Names are made of UIDs: where two runs have the same UID, the objects of one would replace those of the other.
+/// Names are derived from UIDs: if two runs have the same UID, the objects of one would replace those of the other.
 fn check_unique_names(arguments: &RenderArguments, planning: &PlanResults<Vec<Value>>) -> Result<(), Failure> {
-    const HINT: &str = "--run NAME prints one of them; --uid is for that one";
+    const HINT: &str = "select one run with --run NAME, and set its UID with --uid";
     if arguments.uid.is_some() && planning.runs.len() > 1 {
-        let error = anyhow!("--uid is of one run, and there are {} among the files", planning.runs.len());
+        let error = anyhow!("--uid applies to one run, but the files have {}", planning.runs.len());
         return Err(Failure::new(error, HINT));
     }
     let mut seen: BTreeMap<String, &ObjectName> = BTreeMap::new();
@@ -64,10 +64,8 @@ fn check_unique_names(arguments: &RenderArguments, planning: &PlanResults<Vec<Va
             let name = json!([object["kind"], metadata["namespace"], metadata["name"]]);
             let other = seen.insert(name.to_string(), &run.name);
             if let Some(other) = other.filter(|it| **it != run.name) {
-                let error = anyhow!(
-                    "{other} and {} have no UID and names that begin alike: their objects would be called the same",
-                    run.name
-                );
+                let error =
+                    anyhow!("{other} and {} have no UID, and their objects would have the same names", run.name);
                 return Err(Failure::new(error, HINT));
             }
         }
@@ -87,9 +85,9 @@ fn settings(arguments: &RenderArguments) -> Result<RenderSettings, Failure> {
         Some(canary) if canary != port => canary,
         _ => {
             let error = anyhow!(
-                "the gateway and its canary cannot both have port {port}: runs reach the one and must not reach the other"
+                "the gateway and its canary cannot both use port {port}: runs must reach the gateway but not the canary"
             );
-            let hint = "name another port with --canary PORT";
+            let hint = "choose another port with --canary PORT";
             return Err(Failure::usage(error, hint));
         }
     };

@@ -1,7 +1,7 @@
 //! `sympozium secret`: the local store of the secrets that skills and models need.
 //!
-//! A value is read from a pipe, a file, a variable or a terminal without echo; never from the command line, which every
-//! user of the machine can read. No command prints a value.
+//! A value is read from a pipe, a file, a variable or a terminal without echo, never from the command line: other users
+//! of the machine can read that. No command prints a value.
 
 mod arguments;
 mod value;
@@ -41,7 +41,7 @@ fn set(arguments: &SetArguments) -> Result<ExitCode, Failure> {
     store.get(name).map_err(store_failure)?;
     let value = value::read(arguments)?;
     store.set(name, key, value).map_err(store_failure)?;
-    print_stderr(&format!("set {key} of Secret {name}"));
+    print_stderr(&format!("set key {key} of Secret {name}"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -52,12 +52,12 @@ fn rm(arguments: &RmArguments) -> Result<ExitCode, Failure> {
     let store = open_store(&arguments.namespace)?;
     let removed = store.remove(name, key.as_deref()).map_err(store_failure)?;
     let what = match key {
-        Some(key) => format!("{key} of Secret {name}"),
+        Some(key) => format!("key {key} of Secret {name}"),
         None => format!("Secret {name}"),
     };
     if !removed {
         let error = anyhow!("there is no {what} in namespace {}", arguments.namespace);
-        return Err(Failure::new(error, "`sympozium secret list` lists them"));
+        return Err(Failure::new(error, "`sympozium secret list` lists the Secrets"));
     }
     print_stderr(&format!("removed {what}"));
     Ok(ExitCode::SUCCESS)
@@ -105,7 +105,7 @@ fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
 
 fn print_text(secrets: &[ListedSecret]) -> Result<(), Failure> {
     if secrets.is_empty() {
-        print_stderr("there are no secrets; `sympozium secret set NAME KEY` sets one");
+        print_stderr("there are no Secrets; set one with `sympozium secret set NAME KEY`");
         return Ok(());
     }
     let names = secrets.iter().map(|it| it.name.len());
@@ -117,7 +117,7 @@ fn print_text(secrets: &[ListedSecret]) -> Result<(), Failure> {
     print_stdout(&text)?;
     for (secret, problem) in secrets.iter().filter_map(|it| Some((it, it.problem.as_ref()?))) {
         print_stderr(&format!("error: Secret {} cannot be used: {problem}", secret.name));
-        print_stderr(&format!("hint: sympozium secret rm {}, and set it again", secret.name));
+        print_stderr(&format!("hint: remove it with `sympozium secret rm {}`, then set it again", secret.name));
     }
     Ok(())
 }
@@ -130,7 +130,7 @@ fn open_store(namespace: &str) -> Result<SecretStore, Failure> {
 fn store_failure(error: anyhow::Error) -> Failure {
     Failure::new(
         error,
-        "directories must be yours with mode 700, and files with mode 600; remove what others could have read, and set it again",
+        "directories must belong to you with mode 700, and files with mode 600; remove a Secret that other users could read, and set it again",
     )
 }
 
@@ -138,8 +138,8 @@ fn check_name(name: &str) -> Result<(), Failure> {
     match is_valid_name(name) {
         true => Ok(()),
         false => Err(Failure::usage(
-            anyhow!("{} cannot be the name of a Secret", quote(name)),
-            format!("use lower-case letters, digits, `-` and `.`, at most {MAX_NAME_BYTES} of them"),
+            anyhow!("{} is not a valid name of a Secret", quote(name)),
+            format!("use lower-case letters, digits, `-` and `.`, at most {MAX_NAME_BYTES} characters"),
         )),
     }
 }
@@ -151,8 +151,8 @@ fn check_key(key: &str) -> Result<(), Failure> {
     match is_valid_key(key) {
         true => Ok(()),
         false => Err(Failure::usage(
-            anyhow!("this cannot be a key of a Secret"),
-            "use letters, digits, `-`, `_` and `.`, at most 253 of them",
+            anyhow!("the key is not a valid key of a Secret"),
+            "use letters, digits, `-`, `_` and `.`, at most 253 characters",
         )),
     }
 }
@@ -160,7 +160,7 @@ fn check_key(key: &str) -> Result<(), Failure> {
 /// Does not repeat what was typed: it may contain a value.
 fn typed_value_failure() -> Failure {
     Failure::usage(
-        anyhow!("a value cannot be on the command line, which others can read"),
-        "leave it out: it is asked for, or comes from a pipe, --from-file or --from-env",
+        anyhow!("a value on the command line is not accepted: other users of this machine could read it"),
+        "type the value at the prompt, pipe it in, or use --from-file or --from-env",
     )
 }

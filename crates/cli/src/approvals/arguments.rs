@@ -11,19 +11,19 @@ use crate::runs::arguments::parse_digest;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  What waits, for another program:
+  The pending questions, one line each:
     sympozium approvals -o json | jq -r '.[] | \"\\(.uid) \\(.question.tool) \\(.question.action)\"'
 
 Exit codes:
-  0  listed; there may be none
+  0  the pending questions are listed; there may be none
   1  the command failed
-  2  the command line was not understood")]
+  2  the command line is invalid")]
 pub struct ApprovalsArguments {
-    /// How to print them.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
 
-    /// Where.
+    /// Selects this machine or a cluster.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 }
@@ -33,47 +33,47 @@ pub struct ApprovalsArguments {
 #[command(
     override_usage = "sympozium approve [OPTIONS] [RUN] [APPROVAL]...",
     after_long_help = "\
-On a terminal, what would be approved is shown, and asked about once more. Elsewhere the exact action must be named with
---action, so that nothing is approved that nobody saw: look at it with `sympozium approvals`.
+On a terminal, each action is printed and must be confirmed. Without a terminal, name the exact action with --action;
+`sympozium approvals` prints actions and their hashes.
 
 Examples:
-  The one question that a run waits with:
+  Approve the only pending question of a run:
     sympozium approve run-1a2b3c4d
 
-  In a script that has looked at it:
+  Approve one exact action, in a script:
     sympozium approve run-1a2b3c4d --action sha256:…
 
 Exit codes:
-  0  approved, or noted where several people must say yes
-  1  not approved: there is no such question, the policy of the run does not let you, or the command failed
-  2  the command line was not understood"
+  0  approved; or recorded, if more approvals are required
+  1  not approved: there is no such question, the policy of the run forbids your vote, or the command failed
+  2  the command line is invalid"
 )]
 pub struct ApproveArguments {
-    /// The run (name, UID, or beginning of its UID), then questions of it; or questions of any run.
+    /// A run (name, UID or UID prefix), optionally followed by questions of it; or questions of any run.
     #[arg(value_name = "RUN|APPROVAL")]
     pub words: Vec<String>,
 
-    /// Every question: of the run, or of all runs.
+    /// Every pending question of the run, or of all runs if no run is named.
     #[arg(long)]
     pub all: bool,
 
-    /// The hash of the exact action, as `sympozium approvals` shows it. May be given several times.
+    /// The hash of an exact action, as `sympozium approvals` prints it. May be given several times.
     #[arg(long = "action", value_name = "HASH", value_parser = parse_digest)]
     pub actions: Vec<Digest>,
 
-    /// Also each time that the run repeats the identical action, where its policy permits that.
+    /// Approve every repetition of the identical action in this run, if its policy permits that.
     #[arg(long, alias = "for-run")]
     pub for_the_run: bool,
 
-    /// Why. The model reads it.
+    /// The reason for the decision, which the model reads.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 
-    /// On a terminal: show it, and do not ask once more.
+    /// On a terminal: print the action, but do not ask for confirmation.
     #[arg(short, long)]
     pub yes: bool,
 
-    /// Where.
+    /// Selects this machine or a cluster.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 }
@@ -84,32 +84,32 @@ pub struct ApproveArguments {
     override_usage = "sympozium deny [OPTIONS] [RUN] [APPROVAL]...",
     after_long_help = "\
 Examples:
-  The one question that a run waits with, and why:
+  Deny the only pending question of a run, with a reason:
     sympozium deny run-1a2b3c4d --reason \"not on a Friday\"
 
 Exit codes:
   0  denied
   1  there is no such question, or the command failed
-  2  the command line was not understood"
+  2  the command line is invalid"
 )]
 pub struct DenyArguments {
-    /// The run (name, UID, or beginning of its UID), then questions of it; or questions of any run.
+    /// A run (name, UID or UID prefix), optionally followed by questions of it; or questions of any run.
     #[arg(value_name = "RUN|APPROVAL")]
     pub words: Vec<String>,
 
-    /// Every question: of the run, or of all runs.
+    /// Every pending question of the run, or of all runs if no run is named.
     #[arg(long)]
     pub all: bool,
 
-    /// The hash of the exact action. May be given several times.
+    /// The hash of an exact action. May be given several times.
     #[arg(long = "action", value_name = "HASH", value_parser = parse_digest)]
     pub actions: Vec<Digest>,
 
-    /// Why. The model reads it.
+    /// The reason for the decision, which the model reads.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 
-    /// Where.
+    /// Selects this machine or a cluster.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 }

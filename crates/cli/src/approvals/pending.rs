@@ -30,18 +30,18 @@ pub fn display_name(pending: &PendingQuestion) -> String {
     format!("{} of {run}", printable(&pending.question.approval))
 }
 
-/// The text for an approver: the exact action, the time left, and the commands that answer.
+/// The text for an approver: the exact action, the time left, and the commands to vote.
 pub fn format_question(pending: &PendingQuestion, target: &TargetFlags) -> String {
     let question = &pending.question;
     let left = duration::format_duration(question.deadline_ms.saturating_sub(now_ms()));
-    let mut text = format!("{}, to be answered within {left}:\n", display_name(pending));
+    let mut text = format!("{}, expires in {left}:\n", display_name(pending));
     text.push_str(&indent_lines("    ", &question.shown));
     let uid = printable(sympozium_runs::short_uid(&pending.uid));
     let action = printable(question.action.as_ref());
     let target = target.as_str();
     let repeated = if question.run_scope { " [--for-the-run]" } else { "" };
     // Writing to a String does not fail.
-    let _ = writeln!(text, "  yes: sympozium approve {uid} --action {action}{repeated}{target}");
-    let _ = writeln!(text, "  no:  sympozium deny {uid} --action {action}{target}");
+    let _ = writeln!(text, "  to approve: sympozium approve {uid} --action {action}{repeated}{target}");
+    let _ = writeln!(text, "  to deny:    sympozium deny {uid} --action {action}{target}");
     text
 }

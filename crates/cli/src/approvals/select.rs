@@ -10,7 +10,7 @@ use sympozium_api::text::{printable, quote};
 
 /// Questions listed in an error message.
 const MAX_NAMED: usize = 20;
-const HINT: &str = "`sympozium approvals` lists what waits";
+const HINT: &str = "`sympozium approvals` lists the pending questions";
 
 /// The arguments that select questions.
 #[derive(Debug)]
@@ -28,19 +28,19 @@ pub struct Selection<'w> {
 ///
 /// If a named run or question is not pending, or the selection is ambiguous: then nothing is selected.
 pub fn select(
-    mut waiting: Vec<PendingQuestion>,
+    mut pending: Vec<PendingQuestion>,
     find: &dyn Fn(&str) -> Result<String, Failure>,
     wanted: &Selection<'_>,
 ) -> Result<Vec<PendingQuestion>, Failure> {
     let mut approvals = wanted.words;
     if let Some((first, others)) = wanted.words.split_first() {
-        // The first word is a run if a run of that name exists. That it has no pending question is reported below.
-        match (find(first), is_approval(&waiting, first)) {
+        // The first word is a run if a run of that name exists.
+        match (find(first), is_approval(&pending, first)) {
             (Ok(uid), _) => {
-                waiting.retain(|it| it.uid == uid);
+                pending.retain(|it| it.uid == uid);
                 approvals = others;
-                if waiting.is_empty() {
-                    let error = anyhow!("run {} waits for nobody", quote(first));
+                if pending.is_empty() {
+                    let error = anyhow!("run {} has no pending question", quote(first));
                     return Err(Failure::new(error, HINT));
                 }
             }
@@ -49,46 +49,46 @@ pub fn select(
         }
     }
     for name in approvals {
-        match waiting.iter().filter(|it| it.question.approval == *name).count() {
-            0 => return Err(not_pending(anyhow!("no question {} waits", quote(name)))),
+        match pending.iter().filter(|it| it.question.approval == *name).count() {
+            0 => return Err(not_pending(anyhow!("there is no pending question {}", quote(name)))),
             1 => {}
             _ => {
-                let error = anyhow!("several runs wait with a question {}", quote(name));
-                return Err(Failure::new(error, "name the run before it"));
+                let error = anyhow!("several runs have a pending question {}", quote(name));
+                return Err(Failure::new(error, "name the run before the question"));
             }
         }
     }
     for action in wanted.actions {
-        if !waiting.iter().any(|it| it.question.action == *action) {
-            return Err(not_pending(anyhow!("no question about {action} waits")));
+        if !pending.iter().any(|it| it.question.action == *action) {
+            return Err(not_pending(anyhow!("there is no pending question about action {action}")));
         }
     }
-    if waiting.is_empty() {
-        return Err(not_pending(anyhow!("no run waits for a person")));
+    if pending.is_empty() {
+        return Err(not_pending(anyhow!("there are no pending questions")));
     }
     if wanted.all {
-        return Ok(waiting);
+        return Ok(pending);
     }
     if approvals.is_empty() && wanted.actions.is_empty() {
-        return match waiting.len() {
-            1 => Ok(waiting),
-            _ => Err(ambiguous(&waiting)),
+        return match pending.len() {
+            1 => Ok(pending),
+            _ => Err(ambiguous(&pending)),
         };
     }
-    waiting.retain(|it| approvals.contains(&it.question.approval) || wanted.actions.contains(&it.question.action));
-    Ok(waiting)
+    pending.retain(|it| approvals.contains(&it.question.approval) || wanted.actions.contains(&it.question.action));
+    Ok(pending)
 }
 
-fn is_approval(waiting: &[PendingQuestion], name: &str) -> bool {
-    waiting.iter().any(|it| it.question.approval == name)
+fn is_approval(pending: &[PendingQuestion], name: &str) -> bool {
+    pending.iter().any(|it| it.question.approval == name)
 }
 
 fn not_pending(error: Error) -> Failure {
-    Failure::new(error, "it may have been answered; `sympozium approvals` lists what waits")
+    Failure::new(error, "the question may be decided or expired; `sympozium approvals` lists the pending questions")
 }
 
-fn ambiguous(waiting: &[PendingQuestion]) -> Failure {
-    let names: Vec<String> = waiting.iter().take(MAX_NAMED).map(display_name).collect();
-    let error = anyhow!("{} questions wait: {}", waiting.len(), printable(names.join(", ")));
-    Failure::new(error, "name one, or use --all; `sympozium approvals` shows them")
+fn ambiguous(pending: &[PendingQuestion]) -> Failure {
+    let names: Vec<String> = pending.iter().take(MAX_NAMED).map(display_name).collect();
+    let error = anyhow!("{} questions are pending: {}", pending.len(), printable(names.join(", ")));
+    Failure::new(error, "name one, or use --all; `sympozium approvals` prints their actions")
 }

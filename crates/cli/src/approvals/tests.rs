@@ -70,20 +70,20 @@ fn pending_questions(
 fn select_names(words: &[&str], actions: &[Digest], all: bool) -> Result<Vec<String>, String> {
     let temporary = tempfile::tempdir().unwrap();
     let state = StateDirectory::open_at(temporary.path().join("s")).unwrap();
-    let mut all_waiting = pending_questions(&state, FIRST, "one", &[("q1", '1'), ("q2", '2')]);
-    all_waiting.extend(pending_questions(&state, SECOND, "two", &[("q1", '3')]));
+    let mut all_pending = pending_questions(&state, FIRST, "one", &[("q1", '1'), ("q2", '2')]);
+    all_pending.extend(pending_questions(&state, SECOND, "two", &[("q1", '3')]));
     pending_questions(&state, "cccccccc-0000-4000-8000-000000000003", "none", &[]);
     let words: Vec<String> = words.iter().map(|it| (*it).to_owned()).collect();
     let wanted = Selection { words: &words, actions, all };
     let find = |name: &str| Ok(state.find_run(name)?.1.uid);
-    match select(all_waiting, &find, &wanted) {
+    match select(all_pending, &find, &wanted) {
         Ok(found) => Ok(found.iter().map(display_name).collect()),
         Err(failure) => Err(format!("{failure:?}").lines().next().unwrap_or_default().to_owned()),
     }
 }
 
 #[test]
-fn what_is_certain_is_selected() {
+fn unambiguous_names_select_questions() {
     let names = |all: &[&str]| Ok(all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
     let (q1, q2, q3) = ("q1 of one (aaaaaaaa)", "q2 of one (aaaaaaaa)", "q1 of two (bbbbbbbb)");
     assert_eq!(select_names(&["two"], &[], false), names(&[q3]));
@@ -98,15 +98,15 @@ fn what_is_certain_is_selected() {
 }
 
 #[test]
-fn what_is_not_certain_is_not() {
+fn ambiguous_or_unknown_names_select_nothing() {
     for (words, actions, message) in [
-        (&["one"][..], &[][..], "2 questions wait"),
-        (&[], &[], "3 questions wait"),
-        (&["q1"], &[], "several runs wait with a question `q1`"),
-        (&["one", "q3"], &[], "no question `q3` waits"),
-        (&["none"], &[], "run `none` waits for nobody"),
+        (&["one"][..], &[][..], "2 questions are pending"),
+        (&[], &[], "3 questions are pending"),
+        (&["q1"], &[], "several runs have a pending question `q1`"),
+        (&["one", "q3"], &[], "there is no pending question `q3`"),
+        (&["none"], &[], "run `none` has no pending question"),
         (&["nowhere"], &[], "there is no run `nowhere`"),
-        (&["two"], &[digest('1')], "no question about sha256:1111"),
+        (&["two"], &[digest('1')], "there is no pending question about action sha256:1111"),
     ] {
         let error = select_names(words, actions, false).unwrap_err();
         assert!(error.contains(message), "{words:?}: {error}");

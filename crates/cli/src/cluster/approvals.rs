@@ -48,29 +48,29 @@ pub fn list_questions(cluster: &Cluster) -> Result<Vec<PendingQuestion>, HintedE
         if open.is_empty() {
             return Ok(Vec::new());
         }
-        let asks = |run: AgentRun| {
-            let asks = view::run_end(&run).is_none() && open.iter().any(|it| belongs_to(it, &run));
-            asks.then(|| strip_status(run))
+        let with_questions = |run: AgentRun| {
+            let has_question = view::run_end(&run).is_none() && open.iter().any(|it| belongs_to(it, &run));
+            has_question.then(|| strip_status(run))
         };
-        let (mut runs, has_more) = list_runs(connection, asks).await?;
+        let (mut runs, has_more) = list_runs(connection, with_questions).await?;
         if has_more {
             warn_truncated();
         }
         runs.sort_by_key(|run| std::cmp::Reverse(view::to_view(run, &connection.target).0.started_ms));
-        let mut waiting = Vec::new();
+        let mut pending = Vec::new();
         for run in runs {
             let of_run = open.iter().filter(|it| belongs_to(it, &run));
             let of_run: Vec<&ToolApproval> = of_run.collect();
             let plan = read_plan(connection, &run).await;
             let names = plan::object_names(&run);
-            waiting.extend(of_run.into_iter().map(|approval| PendingQuestion {
+            pending.extend(of_run.into_iter().map(|approval| PendingQuestion {
                 run: run.name_any(),
                 uid: run.uid().unwrap_or_default(),
                 question: to_question(approval, &names, plan.as_deref()),
                 key: approval.name_any(),
             }));
         }
-        Ok(waiting)
+        Ok(pending)
     })
 }
 
@@ -122,7 +122,7 @@ async fn list_undecided(connection: &Connection, run: Option<&AgentRun>) -> Resu
             }
             Some(_) => {
                 print_stderr(&format!(
-                    "warning: there are more than {MAX_APPROVALS} requests, and some were not looked at"
+                    "warning: there are more than {MAX_APPROVALS} ToolApprovals; the others were not read"
                 ));
                 break;
             }
@@ -133,7 +133,7 @@ async fn list_undecided(connection: &Connection, run: Option<&AgentRun>) -> Resu
     Ok(open)
 }
 
-/// `cast_vote` for synchronous commands, about a request that the approver was shown.
+/// `cast_vote` for synchronous commands, about a question that was shown to the approver.
 ///
 /// # Errors
 ///
@@ -155,7 +155,7 @@ enum VoteError {
     #[error(transparent)]
     Rule(#[from] VoteRefusal),
     /// Another approver was faster.
-    #[error("it is decided already: {0}")]
+    #[error("the question is already decided: {0}")]
     AlreadyDecided(String),
     /// The API server rejected it.
     #[error("{0}")]
@@ -198,14 +198,14 @@ async fn write_vote(
     connection: &Connection,
     name: &str,
     action: &Digest,
-    says: Vote,
+    vote: Vote,
     reason: Option<&str>,
 ) -> Result<VoteResult, VoteError> {
     let me = connection.current_user().await?;
     let api = connection.approvals();
-    let doing = "answer the question (ToolApproval)";
+    let operation = "vote on the question (ToolApproval)";
     for _ in 0..MAX_ATTEMPTS {
-        let found = connection.call("read the question", Role::Viewer, api.get_opt(name));
+        let found = connection.call("read the question (ToolApproval)", Role::Viewer, api.get_opt(name));
         let Some(approval) = found.await? else {
             return Err(VoteRefusal::Unknown.into());
         };
@@ -214,7 +214,7 @@ async fn write_vote(
         }
         let rules = load_rules(connection, &approval).await?;
         let now = Time(jiff::Timestamp::now());
-        let (status, counted) = apply_vote(&approval, &rules, &me, says, reason, now)?;
+        let (status, counted) = apply_vote(&approval, &rules, &me, vote, reason, now)?;
         let patch = json!({
             "metadata": {"resourceVersion": approval.metadata.resource_version},
             "status": status,
@@ -225,24 +225,24 @@ async fn write_vote(
         match written.await {
             Ok(_) => return Ok(counted),
             Err(error) if is_conflict(&error) => {}
-            Err(error) => return Err(vote_error(connection, doing, &error)),
+            Err(error) => return Err(vote_error(connection, operation, &error)),
         }
     }
-    Err(VoteError::Rejected("others decide at the same time; try again".to_owned()))
+    Err(VoteError::Rejected("other approvers voted at the same time; try again".to_owned()))
 }
 
 fn is_conflict(error: &CallError) -> bool {
     error.status().is_some_and(|it| it.is_conflict())
 }
 
-fn vote_error(connection: &Connection, doing: &str, error: &CallError) -> VoteError {
+fn vote_error(connection: &Connection, operation: &str, error: &CallError) -> VoteError {
     match error.status() {
         // A rule of the CRD or of an admission policy of the installation.
         Some(status) if status.is_invalid() => {
             VoteError::Rejected(printable(truncate(status.message.trim(), MAX_MESSAGE)).into_owned())
         }
-        Some(_) => connection.call_context(doing, Role::Approver).as_failure(error).into(),
-        None => VoteError::Unknown(connection.call_context(doing, Role::Approver).as_failure(error).summary()),
+        Some(_) => connection.call_context(operation, Role::Approver).as_failure(error).into(),
+        None => VoteError::Unknown(connection.call_context(operation, Role::Approver).as_failure(error).summary()),
     }
 }
 
@@ -258,10 +258,11 @@ struct ApprovalRules {
 async fn load_rules(connection: &Connection, approval: &ToolApproval) -> Result<ApprovalRules, VoteError> {
     let reference = &approval.spec.run;
     let api = connection.runs();
-    let run = connection.call("read the run that asks", Role::Viewer, api.get_opt(reference.name.as_str()));
+    let run =
+        connection.call("read the run of the question (AgentRun)", Role::Viewer, api.get_opt(reference.name.as_str()));
     let run = run.await?;
     let Some(run) = run.filter(|it| belongs_to(approval, it) && view::run_end(it).is_none()) else {
-        return Err(VoteError::Rejected("the run is over".to_owned()));
+        return Err(VoteError::Rejected("the run has ended".to_owned()));
     };
     let plan = read_plan(connection, &run).await.map(|it| it.approval);
     Ok(ApprovalRules { plan, author: author(&run) })
@@ -278,7 +279,7 @@ fn apply_vote(
     approval: &ToolApproval,
     rules: &ApprovalRules,
     me: &CurrentUser,
-    says: Vote,
+    vote: Vote,
     reason: Option<&str>,
     now: Time,
 ) -> Result<(ToolApprovalStatus, VoteResult), VoteError> {
@@ -290,8 +291,8 @@ fn apply_vote(
     if view::to_millis(&approval.spec.expires_at) <= view::to_millis(&now) {
         return Err(VoteRefusal::Unknown.into());
     }
-    check_vote(rules, me, says)?;
-    let (decision, scope) = match says {
+    check_vote(rules, me, vote)?;
+    let (decision, scope) = match vote {
         Vote::Approve => (ApprovalDecision::Approved, None),
         Vote::ApproveForRun => (ApprovalDecision::Approved, Some(ApprovalScope::Run)),
         Vote::Deny => (ApprovalDecision::Denied, None),
@@ -306,16 +307,15 @@ fn apply_vote(
         Some(_) => {}
         None => status.votes.push(new_vote(rules, me, decision, scope, reason, &now)?),
     }
-    let yes = status.votes.iter();
-    let yes = yes.filter(|it| it.decision == ApprovalDecision::Approved);
-    let yes = u32::try_from(yes.count()).unwrap_or(u32::MAX);
-    match (says, &rules.plan) {
+    let approvals = status.votes.iter().filter(|it| it.decision == ApprovalDecision::Approved);
+    let approvals = u32::try_from(approvals.count()).unwrap_or(u32::MAX);
+    match (vote, &rules.plan) {
         // One denial is enough, whatever the plan requires.
         (Vote::Deny, _) => {}
         // A decision is final, and it is not known here whether this is the last approval that is needed.
         (Vote::Approve | Vote::ApproveForRun, None) => return Ok((status, VoteResult::Recorded)),
         (Vote::Approve | Vote::ApproveForRun, Some(plan)) => {
-            let more = plan.required.max(1).saturating_sub(yes);
+            let more = plan.required.max(1).saturating_sub(approvals);
             if more > 0 {
                 return Ok((status, VoteResult::MoreNeeded(more)));
             }
@@ -354,11 +354,11 @@ fn new_vote(
     serde_json::from_value(vote).map_err(|error| VoteError::Rejected(error.to_string()))
 }
 
-fn check_vote(rules: &ApprovalRules, me: &CurrentUser, says: Vote) -> Result<(), VoteRefusal> {
+fn check_vote(rules: &ApprovalRules, me: &CurrentUser, vote: Vote) -> Result<(), VoteRefusal> {
     let Some(plan) = &rules.plan else {
         return Ok(());
     };
-    if says == Vote::ApproveForRun && !plan.run_scope {
+    if vote == Vote::ApproveForRun && !plan.run_scope {
         return Err(VoteRefusal::RunScope);
     }
     if let Some(approvers) = &plan.approvers {
@@ -371,7 +371,7 @@ fn check_vote(rules: &ApprovalRules, me: &CurrentUser, says: Vote) -> Result<(),
         }
     }
     let is_author = rules.author.as_ref() == Some(&me.name);
-    if is_author && !plan.run_author && says != Vote::Deny {
+    if is_author && !plan.run_author && vote != Vote::Deny {
         return Err(VoteRefusal::Author);
     }
     Ok(())
@@ -391,8 +391,8 @@ pub(super) async fn patch_cancel(connection: &Connection, found: &FoundRun) -> R
     patched.map(drop).map_err(|failure| {
         // The UID is in the patch so that no other run of the same name is cancelled.
         HintedError::new(
-            anyhow!("{} is not cancelled: {}", found.name, failure.summary()),
-            format!("`sympozium show {}{}` says how it stands", found.name, connection.target.as_str()),
+            anyhow!("run {} was not cancelled: {}", found.name, failure.summary()),
+            format!("`sympozium show {}{}` prints the state of the run", found.name, connection.target.as_str()),
         )
     })
 }
@@ -430,26 +430,26 @@ mod tests {
         }
     }
 
-    fn says(
+    fn vote_as(
         approval: &ToolApproval,
         rules: &ApprovalRules,
         name: &str,
-        says: Vote,
+        vote: Vote,
     ) -> Result<(ToolApprovalStatus, VoteResult), String> {
-        let voted = apply_vote(approval, rules, &me(name), says, Some("because"), at(20));
+        let voted = apply_vote(approval, rules, &me(name), vote, Some("because"), at(20));
         voted.map_err(|error| error.to_string())
     }
 
     #[test]
     fn the_last_vote_that_is_needed_decides() {
         let mut approval = asked();
-        let (status, counted) = says(&approval, &rules(2), "bob", Vote::Approve).unwrap();
+        let (status, counted) = vote_as(&approval, &rules(2), "bob", Vote::Approve).unwrap();
         assert_eq!(counted, VoteResult::MoreNeeded(1));
         assert_eq!((status.decision, status.votes.len()), (None, 1));
         approval.status = Some(status);
-        let twice = says(&approval, &rules(2), "bob", Vote::Approve).unwrap_err();
+        let twice = vote_as(&approval, &rules(2), "bob", Vote::Approve).unwrap_err();
         assert_eq!(twice, VoteRefusal::Duplicate.to_string());
-        let (status, counted) = says(&approval, &rules(2), "eve", Vote::Approve).unwrap();
+        let (status, counted) = vote_as(&approval, &rules(2), "eve", Vote::Approve).unwrap();
         assert_eq!(counted, VoteResult::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Approved));
         assert_eq!(status.decided_by.as_deref(), Some("eve"));
@@ -457,18 +457,18 @@ mod tests {
         let by: Vec<&str> = status.votes.iter().map(|it| it.by.as_str()).collect();
         assert_eq!(by, ["bob", "eve"]);
         // One denial is enough, also by an approver who has approved before.
-        let (status, counted) = says(&approval, &rules(2), "bob", Vote::Deny).unwrap();
+        let (status, counted) = vote_as(&approval, &rules(2), "bob", Vote::Deny).unwrap();
         assert_eq!(counted, VoteResult::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Denied));
         assert_eq!(status.votes, approval.status.unwrap().votes);
     }
 
     #[test]
-    fn who_may_not_decide_is_told_why() {
-        let author = says(&asked(), &rules(1), "ada", Vote::Approve).unwrap_err();
+    fn a_refused_vote_has_a_reason() {
+        let author = vote_as(&asked(), &rules(1), "ada", Vote::Approve).unwrap_err();
         assert_eq!(author, VoteRefusal::Author.to_string());
-        assert!(says(&asked(), &rules(1), "ada", Vote::Deny).is_ok());
-        let scope = says(&asked(), &rules(1), "bob", Vote::ApproveForRun).unwrap_err();
+        assert!(vote_as(&asked(), &rules(1), "ada", Vote::Deny).is_ok());
+        let scope = vote_as(&asked(), &rules(1), "bob", Vote::ApproveForRun).unwrap_err();
         assert_eq!(scope, VoteRefusal::RunScope.to_string());
         let approver = |kind, name: &str| Approver { kind, name: name.to_owned() };
         let mut only = rules(1);
@@ -476,40 +476,40 @@ mod tests {
             rules.plan.as_mut().unwrap().approvers = Some(all);
         };
         among(&mut only, vec![approver(ApproverKind::User, "eve")]);
-        let other = says(&asked(), &only, "bob", Vote::Approve).unwrap_err();
+        let other = vote_as(&asked(), &only, "bob", Vote::Approve).unwrap_err();
         assert_eq!(other, VoteRefusal::NotApprover.to_string());
         among(&mut only, vec![approver(ApproverKind::Group, "sre")]);
-        assert!(says(&asked(), &only, "bob", Vote::Approve).is_ok());
+        assert!(vote_as(&asked(), &only, "bob", Vote::Approve).is_ok());
         among(&mut only, Vec::new());
-        assert!(says(&asked(), &only, "bob", Vote::Deny).is_err());
+        assert!(vote_as(&asked(), &only, "bob", Vote::Deny).is_err());
     }
 
     #[test]
-    fn what_is_decided_or_late_stays_so() {
+    fn decided_and_expired_questions_take_no_vote() {
         let mut approval = asked();
-        let (status, _) = says(&approval, &rules(1), "bob", Vote::Deny).unwrap();
+        let (status, _) = vote_as(&approval, &rules(1), "bob", Vote::Deny).unwrap();
         approval.status = Some(status);
-        let again = says(&approval, &rules(1), "eve", Vote::Approve).unwrap_err();
-        assert_eq!(again, "it is decided already: denied by bob");
+        let again = vote_as(&approval, &rules(1), "eve", Vote::Approve).unwrap_err();
+        assert_eq!(again, "the question is already decided: denied by bob");
         let late = apply_vote(&asked(), &rules(1), &me("bob"), Vote::Approve, None, at(60)).unwrap_err();
         assert_eq!(late.to_string(), VoteRefusal::Unknown.to_string());
     }
 
     #[test]
-    fn who_may_not_read_the_plan_votes_and_decides_nothing_but_a_no() {
+    fn without_the_plan_an_approval_is_recorded_and_a_denial_decides() {
         let mut approval = asked();
-        let nobody = ApprovalRules::default();
+        let unknown = ApprovalRules::default();
         for (name, votes) in [("bob", 1), ("eve", 2)] {
-            let (status, counted) = says(&approval, &nobody, name, Vote::Approve).unwrap();
+            let (status, counted) = vote_as(&approval, &unknown, name, Vote::Approve).unwrap();
             assert_eq!(counted, VoteResult::Recorded);
             assert_eq!((status.decision, status.votes.len()), (None, votes));
             approval.status = Some(status);
         }
         // An approver who may read the plan counts the votes of those who may not.
-        let (status, counted) = says(&approval, &rules(3), "joe", Vote::Approve).unwrap();
+        let (status, counted) = vote_as(&approval, &rules(3), "joe", Vote::Approve).unwrap();
         assert_eq!(counted, VoteResult::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Approved));
-        let (status, counted) = says(&approval, &nobody, "joe", Vote::Deny).unwrap();
+        let (status, counted) = vote_as(&approval, &unknown, "joe", Vote::Deny).unwrap();
         assert_eq!(counted, VoteResult::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Denied));
     }

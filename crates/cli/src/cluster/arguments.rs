@@ -7,29 +7,29 @@ use clap::Args;
 use crate::arguments::parse_namespace;
 
 const HELP_HEADING: &str = "In a cluster";
-/// The variable that stands in for `--context`.
+/// The environment variable for `--context`.
 const CONTEXT_VARIABLE: &str = "SYMPOZIUM_CONTEXT";
-/// The variable that stands in for `--namespace`.
+/// The environment variable for `--namespace`.
 const NAMESPACE_VARIABLE: &str = "SYMPOZIUM_NAMESPACE";
 
-/// Where a command works: on this machine, or in a cluster when one of these is given.
+/// Selects this machine, or a cluster if one of these is given.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ClusterArguments {
-    /// Work in a cluster, the one of kubectl's current context, and not on this machine.
+    /// Use the cluster of kubectl's current context instead of this machine.
     #[arg(long, help_heading = HELP_HEADING)]
     pub cluster: bool,
 
-    /// Work in the cluster of this context of the kubeconfig. Also by the variable SYMPOZIUM_CONTEXT; an empty one is none.
+    /// Use the cluster of this kubeconfig context. Also set by the variable SYMPOZIUM_CONTEXT, if it is not empty.
     #[arg(long, value_name = "NAME", help_heading = HELP_HEADING)]
     pub context: Option<String>,
 
-    /// The namespace: the context's own in a cluster, and `default` on this machine, when absent. For `run` and `explain` it is
-    /// that of objects that name none; everywhere else to name one is to choose a cluster. In a cluster also by the variable
-    /// SYMPOZIUM_NAMESPACE.
+    /// The namespace. In a cluster the default is SYMPOZIUM_NAMESPACE, then the namespace of the context; on this machine it is
+    /// `default`. `run` and `explain` also use it for objects of files that name none; for all other commands it implies
+    /// --cluster.
     #[arg(short, long, value_name = "NAME", value_parser = parse_namespace, help_heading = HELP_HEADING)]
     pub namespace: Option<String>,
 
-    /// The kubeconfig; $KUBECONFIG or ~/.kube/config when absent.
+    /// The kubeconfig file. The default is $KUBECONFIG, then ~/.kube/config.
     #[arg(long, value_name = "FILE", help_heading = HELP_HEADING)]
     pub kubeconfig: Option<PathBuf>,
 }

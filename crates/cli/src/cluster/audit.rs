@@ -1,4 +1,4 @@
-//! The receipts of a run in a cluster: read from its RunRecords, and verified up to the head that the run reported.
+//! The receipts of a run in a cluster: read from its RunRecords, and verified up to the head that the run reported last.
 
 use anyhow::{Context as _, bail};
 use sympozium_api::agent_run::RunReport;
@@ -49,17 +49,17 @@ pub fn read_receipts(cluster: &Cluster, run: &str) -> Result<ClusterReceipts, Hi
     });
     let Records { records, is_truncated: is_cut, .. } = records?;
     if is_cut {
-        print_stderr("warning: there are more receipts than are read at once; what is missing is told below");
+        print_stderr("warning: the receipts exceed the read limit; the verification fails at the first one beyond it");
     }
     let stored = match stored {
         StoredPlan::Plan(_) | StoredPlan::NotPlanned => Ok(()),
         StoredPlan::Mismatch(why) => Err(why),
         StoredPlan::Deleted => {
-            print_stderr("warning: the stored plan is gone; its digest in the run's status is believed");
+            print_stderr("warning: the stored plan was deleted; the plan digest in the run's status is trusted");
             Ok(())
         }
         StoredPlan::Unreadable(_) => {
-            print_stderr("warning: the stored plan cannot be read; its digest in the run's status is believed");
+            print_stderr("warning: the stored plan cannot be read; the plan digest in the run's status is trusted");
             Ok(())
         }
     };
@@ -98,50 +98,50 @@ impl StoredReceipts for ClusterReceipts {
         display_name(&self.name, &self.uid)
     }
 
-    fn verify(&self, told: &mut OnReceipt<'_>) -> anyhow::Result<VerifiedChain> {
+    fn verify(&self, on_receipt: &mut OnReceipt<'_>) -> anyhow::Result<VerifiedChain> {
         if let Err(why) = &self.plan_check {
-            bail!("the stored plan is not the run's: {}", printable(why));
+            bail!("the stored plan does not match the run's plan digest: {}", printable(why));
         }
         let Some(plan) = &self.plan else {
-            bail!("the run was never planned: it has done nothing, and there is nothing to verify");
+            bail!("the run was never planned, so it has no receipts");
         };
         let mut verifier = Verifier::new(plan.clone());
         let Some(report) = &self.report else {
             if !self.is_running {
-                bail!("the run ended before it reported anything, or its report was removed");
+                bail!("the run has no report: it ended before the first one, or the report was removed");
             }
             return self.verify_empty(&mut verifier);
         };
         let (Some(head), Some(count)) = (&report.receipts_head, report.receipts) else {
-            bail!("the run's report does not say how many receipts there are");
+            bail!("the run's report has no number of receipts");
         };
         let end = ExpectedEnd { head: Some(head), count: Some(u64::try_from(count).unwrap_or(0)), bytes: u64::MAX };
         let mut number = 0;
-        let mut behind = 0;
+        let mut unreported_bytes = 0;
         let mut is_wanted = true;
         for record in &self.records {
             let spec = &record.spec;
             if verifier.lines() < end.count.unwrap_or(0) && !is_contiguous(record, &verifier) {
-                bail!("line {}: the record with it does not follow from the one before", number + 1);
+                bail!("line {}: its RunRecord does not continue the chain of the one before", number + 1);
             }
             for line in &spec.lines {
-                // Lines beyond the last report do not count: their own report never came.
+                // Lines beyond the last report do not count: the report about them never arrived.
                 if Some(verifier.lines()) == end.count {
-                    behind += line.len() as u64 + 1;
+                    unreported_bytes += line.len() as u64 + 1;
                     continue;
                 }
                 number += 1;
-                is_wanted = is_wanted && verify_line(&mut verifier, number, line, told)?;
+                is_wanted = is_wanted && verify_line(&mut verifier, number, line, on_receipt)?;
                 if !is_wanted {
                     return finish_early(&mut verifier);
                 }
             }
-            if behind == 0 && spec.head != *verifier.head() {
-                bail!("line {number}: the record with it has another head than its last line");
+            if unreported_bytes == 0 && spec.head != *verifier.head() {
+                bail!("line {number}: the head of its RunRecord is not the hash of its last line");
             }
         }
         let checked = check_end(&mut verifier, &end, number).context("RunRecords")?;
-        Ok(VerifiedChain { unreported_bytes: behind, is_running: self.is_running, ..checked })
+        Ok(VerifiedChain { unreported_bytes, is_running: self.is_running, ..checked })
     }
 }
 
@@ -153,7 +153,7 @@ impl ClusterReceipts {
     }
 }
 
-/// The caller has seen enough.
+/// For a caller that needs no more receipts.
 fn finish_early(verifier: &mut Verifier) -> anyhow::Result<VerifiedChain> {
     let end = ExpectedEnd { head: None, count: None, bytes: 0 };
     check_end(verifier, &end, 0)
@@ -162,7 +162,7 @@ fn finish_early(verifier: &mut Verifier) -> anyhow::Result<VerifiedChain> {
 /// Whether a record claims the position in the chain that it has.
 fn is_contiguous(record: &RunRecord, verifier: &Verifier) -> bool {
     let spec = &record.spec;
-    let is_there = u64::try_from(spec.first_line).is_ok_and(|it| it == verifier.lines());
+    let is_next = u64::try_from(spec.first_line).is_ok_and(|it| it == verifier.lines());
     let previous = spec.previous_head.as_ref();
-    is_there && previous.is_none_or(|it| it == verifier.head())
+    is_next && previous.is_none_or(|it| it == verifier.head())
 }

@@ -19,7 +19,7 @@ pub enum CallError {
     #[error(transparent)]
     Kube(#[from] kube::Error),
     /// There was no response in time.
-    #[error("there was no answer within {} s", .0.as_secs())]
+    #[error("no response within {} s", .0.as_secs())]
     TimedOut(Duration),
 }
 
@@ -74,7 +74,7 @@ impl Role {
 /// What was called and where, for messages.
 #[derive(Debug, Clone, Copy)]
 pub struct CallContext<'r> {
-    /// What was tried, as it follows `cannot`.
+    /// The operation, as it follows `cannot` in a message.
     pub operation: &'r str,
     /// A role that permits it.
     pub role: Role,
@@ -86,15 +86,15 @@ pub struct CallContext<'r> {
 impl CallContext<'_> {
     /// The message and the hint for an error of this call.
     pub fn as_failure(&self, error: &CallError) -> HintedError {
-        let Self { operation: doing, .. } = self;
-        let said = |status: &Status| printable(truncate(status.message.trim(), MAX_MESSAGE)).into_owned();
+        let Self { operation, .. } = self;
+        let message = |status: &Status| printable(truncate(status.message.trim(), MAX_MESSAGE)).into_owned();
         match (error, error.status()) {
             (_, Some(status)) if status.code == 401 => HintedError::new(
-                anyhow!("cannot {doing}: the cluster does not know who you are"),
-                "log in again, and see that `kubectl auth whoami` answers",
+                anyhow!("cannot {operation}: the API server rejected your credentials"),
+                "log in again, and check that `kubectl auth whoami` succeeds",
             ),
             (_, Some(status)) if status.is_forbidden() => HintedError::new(
-                anyhow!("cannot {doing}: {}", said(status)),
+                anyhow!("cannot {operation}: {}", message(status)),
                 format!(
                     "ask for the ClusterRole `{}`: kubectl create rolebinding NAME --clusterrole {} --user YOU -n {}",
                     self.role.name(),
@@ -103,24 +103,24 @@ impl CallContext<'_> {
                 ),
             ),
             (_, Some(status)) if is_unknown_kind(status) => HintedError::new(
-                anyhow!("cannot {doing}: the cluster does not know our kinds"),
-                "an administrator installs them: `sympozium crds | kubectl apply --server-side -f -`, and the rest as docs/kubernetes.md says",
+                anyhow!("cannot {operation}: the CustomResourceDefinitions of Sympozium are not installed"),
+                "an administrator installs them with `sympozium crds | kubectl apply --server-side -f -`; docs/kubernetes.md has the rest of the installation",
             ),
             (_, Some(status)) if status.is_not_found() => HintedError::new(
-                anyhow!("cannot {doing}: {}", said(status)),
-                format!("see that namespace {} is the right one", quote(self.namespace)),
+                anyhow!("cannot {operation}: {}", message(status)),
+                format!("check that namespace {} is the right one", quote(self.namespace)),
             ),
             (_, Some(status)) => HintedError::new(
-                anyhow!("cannot {doing}: {}", said(status)),
-                "change what the API server names, and try again",
+                anyhow!("cannot {operation}: {}", message(status)),
+                "fix what the API server rejects, and try again",
             ),
             (error, None) => HintedError::new(
                 anyhow!(
-                    "cannot {doing}: the cluster does not answer at {}: {}",
+                    "cannot {operation}: cannot reach the API server at {}: {}",
                     printable(self.server),
                     printable(truncate(error_chain(error).trim(), MAX_MESSAGE))
                 ),
-                "see that `kubectl cluster-info` answers; --context chooses another cluster",
+                "check that `kubectl cluster-info` succeeds; --context selects another cluster",
             ),
         }
     }
@@ -144,19 +144,19 @@ mod tests {
     }
 
     fn text(error: &CallError) -> String {
-        let refused = CallContext {
+        let context = CallContext {
             operation: "list AgentRuns",
             role: Role::Viewer,
             namespace: "team",
             server: "https://10.0.0.1:6443/",
         };
-        let failure = crate::failure::Failure::from(refused.as_failure(error));
+        let failure = crate::failure::Failure::from(context.as_failure(error));
         assert_eq!(failure.code(), crate::failure::FAILED);
         failure.text()
     }
 
     #[test]
-    fn what_is_refused_has_a_way_out() {
+    fn every_error_has_a_hint() {
         let forbidden = json!({"status": "Failure", "code": 403, "reason": "Forbidden",
             "message": "agentruns.sympozium.ai is forbidden: User \"bob\u{1b}[2J\" cannot list"});
         assert_eq!(
@@ -168,8 +168,8 @@ mod tests {
         let unknown = json!({"status": "Failure", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"});
         assert_eq!(
             text(&api(unknown)),
-            "error: cannot list AgentRuns: the cluster does not know who you are\n\
-             hint: log in again, and see that `kubectl auth whoami` answers\n"
+            "error: cannot list AgentRuns: the API server rejected your credentials\n\
+             hint: log in again, and check that `kubectl auth whoami` succeeds\n"
         );
         let no_kind = json!({"status": "Failure", "code": 404, "reason": "NotFound",
             "message": "404 page not found"});
@@ -179,19 +179,19 @@ mod tests {
         assert_eq!(
             text(&api(no_object)),
             "error: cannot list AgentRuns: agentruns.sympozium.ai \"a\" not found\n\
-             hint: see that namespace `team` is the right one\n"
+             hint: check that namespace `team` is the right one\n"
         );
         let silent = CallError::TimedOut(Duration::from_secs(30));
         assert_eq!(
             text(&silent),
-            "error: cannot list AgentRuns: the cluster does not answer at https://10.0.0.1:6443/: \
-             there was no answer within 30 s\n\
-             hint: see that `kubectl cluster-info` answers; --context chooses another cluster\n"
+            "error: cannot list AgentRuns: cannot reach the API server at https://10.0.0.1:6443/: \
+             no response within 30 s\n\
+             hint: check that `kubectl cluster-info` succeeds; --context selects another cluster\n"
         );
     }
 
     #[test]
-    fn a_long_message_is_cut() {
+    fn a_long_message_is_truncated() {
         let long = "ä".repeat(MAX_MESSAGE.0 + 1);
         assert_eq!(printable(truncate(&long, MAX_MESSAGE)).chars().count(), MAX_MESSAGE.0);
         assert_eq!(printable(truncate(" a\nb ".trim(), MAX_MESSAGE)), "a\\nb");

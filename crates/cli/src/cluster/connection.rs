@@ -82,7 +82,7 @@ impl Connection {
     pub async fn open(choice: &ClusterChoice) -> Result<Self, HintedError> {
         // Another part of this process may have installed it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let hint = "`kubectl config get-contexts` lists what there is; --context and --kubeconfig choose";
+        let hint = "`kubectl config get-contexts` lists the contexts; select one with --context or --kubeconfig";
         let failed = |error: anyhow::Error| HintedError::new(error, hint);
         let mut config = load_config(choice).await.map_err(failed)?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
@@ -91,14 +91,14 @@ impl Connection {
         Self::new(config, namespace, choice, WATCH_TIMEOUTS).map_err(failed)
     }
 
-    fn new(config: Config, namespace: String, choice: &ClusterChoice, patience: WatchTimeouts) -> anyhow::Result<Self> {
+    fn new(config: Config, namespace: String, choice: &ClusterChoice, timeouts: WatchTimeouts) -> anyhow::Result<Self> {
         let server = config.cluster_url.to_string();
         let mut watched = config.clone();
-        let seconds = patience.watch_seconds;
-        watched.read_timeout = Some(Duration::from_secs(seconds.into()) + patience.idle);
+        let seconds = timeouts.watch_seconds;
+        watched.read_timeout = Some(Duration::from_secs(seconds.into()) + timeouts.idle);
         // The timeout counts from the request, not from the last use of the connection.
         watched.reset_reader_on_write = true;
-        let unusable = "the kubeconfig cannot be used";
+        let unusable = "cannot use the kubeconfig";
         let watching = WatchClient { client: Client::try_from(watched).context(unusable)?, timeout_seconds: seconds };
         Ok(Self {
             client: Client::try_from(config).context(unusable)?,
@@ -116,11 +116,11 @@ impl Connection {
     ///
     /// When the client cannot be built.
     #[cfg(test)]
-    pub fn to_test_server(address: std::net::SocketAddr, patience: WatchTimeouts) -> anyhow::Result<Self> {
+    pub fn to_test_server(address: std::net::SocketAddr, timeouts: WatchTimeouts) -> anyhow::Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = Config::new(format!("http://{address}/").parse()?);
         let choice = ClusterChoice { context: Some("kind".to_owned()), ..ClusterChoice::default() };
-        Self::new(config, "team".to_owned(), &choice, patience)
+        Self::new(config, "team".to_owned(), &choice, timeouts)
     }
 
     /// The same connection for another namespace.
@@ -162,51 +162,51 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// With a message that names `doing` and what failed, and a hint.
+    /// With a message that names the operation and the cause, and a hint.
     pub async fn call<T>(
         &self,
-        doing: &str,
+        operation: &str,
         role: Role,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, HintedError> {
-        let answer = self.try_call(call).await;
-        answer.map_err(|error| self.call_context(doing, role).as_failure(&error))
+        let result = self.try_call(call).await;
+        result.map_err(|error| self.call_context(operation, role).as_failure(&error))
     }
 
     /// The same, for callers that inspect the error.
     ///
     /// # Errors
     ///
-    /// When the API server rejects the call or does not answer in time.
+    /// When the API server rejects the call or does not respond in time.
     pub async fn try_call<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, CallError> {
         match tokio::time::timeout(CALL_TIMEOUT, call).await {
-            Ok(answer) => answer.map_err(CallError::from),
+            Ok(result) => result.map_err(CallError::from),
             Err(_) => Err(CallError::TimedOut(CALL_TIMEOUT)),
         }
     }
 
     /// The context of a call, for the message about its failure.
-    pub fn call_context<'r>(&'r self, doing: &'r str, role: Role) -> CallContext<'r> {
-        CallContext { operation: doing, role, namespace: &self.namespace, server: &self.server }
+    pub fn call_context<'r>(&'r self, operation: &'r str, role: Role) -> CallContext<'r> {
+        CallContext { operation, role, namespace: &self.namespace, server: &self.server }
     }
 
-    /// Asks the API server who we are, which every user may do.
+    /// Reads the name and groups of the current user, which every user may do.
     ///
     /// # Errors
     ///
-    /// When the API server does not say.
+    /// When the API server does not return them.
     pub async fn current_user(&self) -> Result<CurrentUser, HintedError> {
         let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
         let (parameters, review) = (PostParams::default(), SelfSubjectReview::default());
         let review = api.create(&parameters, &review);
-        let review = self.call("ask who you are", Role::Viewer, review).await?;
+        let review = self.call("read your user name (SelfSubjectReview)", Role::Viewer, review).await?;
         let user = review.status.and_then(|it| it.user_info);
         let user = user.and_then(|it| Some((it.username?, it.groups.unwrap_or_default())));
         match user {
             Some((name, groups)) if !name.is_empty() => Ok(CurrentUser { name, groups }),
             _ => Err(HintedError::new(
-                anyhow!("the API server does not say who you are"),
-                "see that `kubectl auth whoami` answers",
+                anyhow!("the API server did not return your user name"),
+                "check that `kubectl auth whoami` succeeds",
             )),
         }
     }
@@ -234,15 +234,14 @@ async fn load_config(choice: &ClusterChoice) -> anyhow::Result<Config> {
         Ok(kubeconfig) => kubeconfig,
         // In a pod there is no kubeconfig, and none is needed.
         Err(error) if choice.kubeconfig.is_none() && choice.context.is_none() => {
-            return Config::incluster()
-                .map_err(|_| anyhow::Error::from(error).context("there is no kubeconfig to use"));
+            return Config::incluster().map_err(|_| anyhow::Error::from(error).context("there is no kubeconfig"));
         }
         Err(error) => return Err(anyhow::Error::from(error).context("cannot read the kubeconfig")),
     };
     let options = KubeConfigOptions { context: choice.context.clone(), ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     config.with_context(|| match &choice.context {
-        Some(context) => format!("context {} of the kubeconfig cannot be used", quote(context)),
-        None => "the current context of the kubeconfig cannot be used".to_owned(),
+        Some(context) => format!("cannot use context {} of the kubeconfig", quote(context)),
+        None => "cannot use the current context of the kubeconfig".to_owned(),
     })
 }

@@ -75,34 +75,34 @@ fn empty_results(connection: &Connection) -> PlanResults<Explanation> {
 fn explain_run(cluster: &Cluster, name: &str) -> Result<PlannedRun<Explanation>, Failure> {
     let connection = &cluster.connection;
     let found = cluster.find(name)?;
-    let called = quote(&found.name);
-    let place = connection.target.as_str();
+    let quoted = quote(&found.name);
+    let target = connection.target.as_str();
     let plan = match cluster.block_on(read_stored_plan(connection, &found.run)) {
         StoredPlan::Plan(plan) => plan,
         StoredPlan::NotPlanned => {
             return Err(Failure::new(
-                anyhow!("run {called} has no plan"),
-                format!("`sympozium show {}{place}` says what it waits for, or why it is denied", found.name),
+                anyhow!("run {quoted} has no plan"),
+                format!("`sympozium show {}{target}` prints what it waits for, or why it was denied", found.name),
             ));
         }
         StoredPlan::Deleted => {
             return Err(Failure::new(
-                anyhow!("the stored plan of run {called} is gone"),
-                "somebody has deleted its ConfigMap; the digest in the run's status tells only whether another is the same",
+                anyhow!("the stored plan of run {quoted} was deleted"),
+                "its ConfigMap does not exist; the plan digest in the run's status can only verify a copy of the plan",
             ));
         }
         StoredPlan::Mismatch(why) => {
             return Err(Failure::new(
                 anyhow!(
-                    "the stored plan of run {called} is not the run's: {}",
+                    "the stored plan of run {quoted} does not match the run's plan digest: {}",
                     printable(truncate(why.trim(), MAX_MESSAGE))
                 ),
-                "somebody has replaced its ConfigMap: do not believe what it says",
+                "its ConfigMap was replaced: do not trust its contents",
             ));
         }
         StoredPlan::Unreadable(error) => {
-            let doing = "read the run's plan (ConfigMap)";
-            return Err(connection.call_context(doing, Role::View).as_failure(&error).into());
+            let operation = "read the run's plan (ConfigMap)";
+            return Err(connection.call_context(operation, Role::View).as_failure(&error).into());
         }
     };
     Ok(PlannedRun {
@@ -138,8 +138,8 @@ async fn explain_files(
         for reference in new {
             if read.len() >= MAX_OBJECTS {
                 return Err(Failure::new(
-                    anyhow!("the files name more than {MAX_OBJECTS} objects of the cluster"),
-                    "explain them in several calls",
+                    anyhow!("the files refer to more than {MAX_OBJECTS} objects of the cluster"),
+                    "explain fewer files at a time",
                 ));
             }
             let found = get_object(connection, &reference).await?;
@@ -222,13 +222,13 @@ fn unresolved_references(objects: &[Object]) -> Vec<Reference> {
             }
         }
     }
-    let is_there = |it: &Reference| {
+    let is_loaded = |it: &Reference| {
         objects.iter().any(|object| {
             object.is_kind(it.kind) && object.name.namespace == it.namespace && object.name.name == it.name
         })
     };
     // A cluster has no object with an invalid name; validation of the files reports it.
-    all.retain(|it| are_valid_names(&it.namespace, &it.name) && !is_there(it));
+    all.retain(|it| are_valid_names(&it.namespace, &it.name) && !is_loaded(it));
     all
 }
 
@@ -249,19 +249,19 @@ where
     K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
 {
     let connection = connection.in_namespace(&reference.namespace);
-    let doing = format!(
+    let operation = format!(
         "read {} {} of namespace {}",
         reference.kind.name(),
         quote(&reference.name),
         quote(&reference.namespace)
     );
     let api = connection.api::<K>();
-    let found = connection.call(&doing, Role::Viewer, api.get_opt(&reference.name));
+    let found = connection.call(&operation, Role::Viewer, api.get_opt(&reference.name));
     let Some(found) = found.await? else {
         return Ok(None);
     };
     let mut value = serde_json::to_value(&found).unwrap_or_default();
-    // Only what a manifest would have.
+    // Only the fields that a manifest would have.
     let mut metadata = json!({"name": found.name_any(), "namespace": reference.namespace});
     if !found.labels().is_empty() {
         metadata["labels"] = json!(found.labels());
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_no_name_is_not_asked_for() {
+    fn objects_with_invalid_names_are_not_requested() {
         let run = |namespace: &str, agent: &str, model: &str| {
             let run = json!({
                 "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun",

@@ -1,4 +1,4 @@
-//! An API server for tests: it answers as the test defines, and records the requests.
+//! An API server for tests: it responds as the test defines, and records the requests.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,18 +20,18 @@ pub struct FakeApiServer {
 }
 
 impl FakeApiServer {
-    pub fn new(answer: impl Fn(&str, &str) -> Option<(u16, Value)> + Send + Sync + 'static) -> Self {
+    pub fn new(respond: impl Fn(&str, &str) -> Option<(u16, Value)> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (answer, log): (Arc<Responder>, _) = (Arc::new(answer), Arc::clone(&asked));
+        let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (respond, log): (Arc<Responder>, _) = (Arc::new(respond), Arc::clone(&requests));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
-                std::thread::spawn(move || serve(stream, &*answer, &log));
+                let (respond, log) = (Arc::clone(&respond), Arc::clone(&log));
+                std::thread::spawn(move || serve(stream, &*respond, &log));
             }
         });
-        Self { address, requests: asked }
+        Self { address, requests }
     }
 
     /// The requests so far, in order.
@@ -41,8 +41,8 @@ impl FakeApiServer {
 
     /// A connection to it with short timeouts.
     pub fn connection(&self) -> Connection {
-        let patience = WatchTimeouts { watch_seconds: 1, idle: Duration::ZERO };
-        Connection::to_test_server(self.address, patience).unwrap()
+        let timeouts = WatchTimeouts { watch_seconds: 1, idle: Duration::ZERO };
+        Connection::to_test_server(self.address, timeouts).unwrap()
     }
 
     /// The same for synchronous commands.
@@ -58,7 +58,7 @@ impl FakeApiServer {
 }
 
 /// Serves one request per connection.
-fn serve(stream: TcpStream, answer: &Responder, log: &Mutex<Vec<String>>) {
+fn serve(stream: TcpStream, respond: &Responder, log: &Mutex<Vec<String>>) {
     let mut reader = BufReader::new(stream);
     let mut first = String::new();
     if reader.read_line(&mut first).is_err() {
@@ -73,7 +73,7 @@ fn serve(stream: TcpStream, answer: &Responder, log: &Mutex<Vec<String>>) {
         return;
     };
     log.lock().unwrap().push(format!("{method} {path}"));
-    let Some((code, body)) = answer(method, path) else {
+    let Some((code, body)) = respond(method, path) else {
         // Hold the connection until the client gives up.
         let _ = reader.read_line(&mut header);
         return;

@@ -69,58 +69,64 @@ pub async fn watch_run(
     events: &EventLog,
     approve: ApprovalMode,
 ) -> Result<(), HintedError> {
-    let mut seen = futures::stream::select_all(start_watches(connection, &run));
-    let mut told = RunProjector::new(run, connection.target.clone(), now_ms());
-    let mut trouble = WatchErrors::default();
-    while !told.has_emitted_end() {
-        let due = told.next_deadline_ms().map(|at| at.saturating_sub(now_ms()));
-        let again = told.needs_record().map(|_| RECORD_RETRY_MS);
-        let due = due.into_iter().chain(again).min();
+    let mut watch_events = futures::stream::select_all(start_watches(connection, &run));
+    let mut projector = RunProjector::new(run, connection.target.clone(), now_ms());
+    let mut errors = WatchErrors::default();
+    while !projector.has_emitted_end() {
+        let deadline = projector.next_deadline_ms().map(|at| at.saturating_sub(now_ms()));
+        let retry = projector.needs_record().map(|_| RECORD_RETRY_MS);
+        let timeout = deadline.into_iter().chain(retry).min();
         let new = tokio::select! {
-            seen = seen.next() => match seen.inspect(|it| trouble.observe(it)) {
-                Some(WatchEvent::Run(run)) => told.on_run(*run, now_ms()),
-                Some(WatchEvent::RunGone) => told.on_run_deleted(now_ms()),
-                Some(WatchEvent::Record(record)) => told.on_record(*record, now_ms()),
-                Some(WatchEvent::Approval(approval)) => told.on_approval(&approval, now_ms()),
-                Some(WatchEvent::Failed(what, error)) => {
-                    trouble.handle(connection, what, error, Instant::now())?
+            watch_event = watch_events.next() => match watch_event.inspect(|it| errors.observe(it)) {
+                Some(WatchEvent::Run(run)) => projector.on_run(*run, now_ms()),
+                Some(WatchEvent::RunGone) => projector.on_run_deleted(now_ms()),
+                Some(WatchEvent::Record(record)) => projector.on_record(*record, now_ms()),
+                Some(WatchEvent::Approval(approval)) => projector.on_approval(&approval, now_ms()),
+                Some(WatchEvent::Failed(kind, error)) => {
+                    errors.handle(connection, kind, error, Instant::now())?
                 }
                 Some(WatchEvent::Responded | WatchEvent::Listing) => Vec::new(),
                 // Watches do not end.
                 None => std::future::pending().await,
             },
-            () = sleep_until_due(due) => told.tick(now_ms()),
+            () = sleep_ms(timeout) => projector.tick(now_ms()),
         };
-        emit(connection, &told, events, approve, new).await;
+        emit(connection, &projector, events, approve, new).await;
         // A whole page of objects is delivered without a pause.
         yield_now().await;
-        if told.needs_plan() {
-            let stored = plan::read_stored_plan(connection, told.run()).await;
+        if projector.needs_plan() {
+            let stored = plan::read_stored_plan(connection, projector.run()).await;
             if let plan::StoredPlan::Mismatch(why) = &stored {
-                let text = format!("the stored plan is not the run's: {why}");
+                let text = format!("the stored plan does not match the run's plan digest: {why}");
                 events.emit(Event::Warning { text });
             }
             let plan = match stored {
                 plan::StoredPlan::Plan(plan) => Some(plan),
                 _ => None,
             };
-            let new = told.on_plan(plan, now_ms());
-            emit(connection, &told, events, approve, new).await;
+            let new = projector.on_plan(plan, now_ms());
+            emit(connection, &projector, events, approve, new).await;
         }
-        while let Some(name) = told.needs_record() {
+        while let Some(name) = projector.needs_record() {
             let api = connection.records();
             let Ok(read) = connection.try_call(api.get_opt(&name)).await else {
                 break;
             };
-            let new = told.on_record_read(read, now_ms());
-            emit(connection, &told, events, approve, new).await;
+            let new = projector.on_record_read(read, now_ms());
+            emit(connection, &projector, events, approve, new).await;
         }
     }
     Ok(())
 }
 
 /// Emits events, and votes on questions when no approver is asked.
-async fn emit(connection: &Connection, told: &RunProjector, events: &EventLog, approve: ApprovalMode, new: Vec<Event>) {
+async fn emit(
+    connection: &Connection,
+    projector: &RunProjector,
+    events: &EventLog,
+    approve: ApprovalMode,
+    new: Vec<Event>,
+) {
     for (number, event) in new.into_iter().enumerate() {
         // Let the readers run: they would miss what does not fit into the log.
         if number % EVENTS_PER_YIELD == EVENTS_PER_YIELD - 1 {
@@ -131,13 +137,13 @@ async fn emit(connection: &Connection, told: &RunProjector, events: &EventLog, a
             _ => None,
         };
         events.emit(event);
-        let says = match approve {
+        let vote = match approve {
             ApprovalMode::Ask => None,
             ApprovalMode::All => Some(Vote::Approve),
             ApprovalMode::None => Some(Vote::Deny),
         };
-        if let (Some(question), Some(says)) = (question, says)
-            && let Some(text) = vote_automatically(connection, told, &question, says).await
+        if let (Some(question), Some(vote)) = (question, vote)
+            && let Some(text) = vote_automatically(connection, projector, &question, vote).await
         {
             events.emit(Event::Warning { text });
         }
@@ -146,24 +152,27 @@ async fn emit(connection: &Connection, told: &RunProjector, events: &EventLog, a
 
 async fn vote_automatically(
     connection: &Connection,
-    told: &RunProjector,
+    projector: &RunProjector,
     question: &Question,
-    says: Vote,
+    vote: Vote,
 ) -> Option<String> {
     let Question { approval, action, .. } = question;
-    let name = plan::object_names(told.run()).with_suffix(approval);
-    match approvals::cast_vote(connection, &name, action, says, None).await {
+    let name = plan::object_names(projector.run()).with_suffix(approval);
+    match approvals::cast_vote(connection, &name, action, vote, None).await {
         Ok(VoteResult::Decided) => None,
-        Ok(VoteResult::MoreNeeded(more)) => Some(format!("{more} more must say yes to {approval}")),
-        Ok(VoteResult::Recorded) => {
-            Some(format!("whether that is enough for {approval} is decided by the run's plan, which you may not read"))
-        }
-        Ok(VoteResult::Refused(why)) => Some(format!("{approval} waits for a person: {why}")),
-        Err(error) => Some(format!("{approval} waits for a person: {error:#}")),
+        Ok(VoteResult::MoreNeeded(1)) => Some(format!("question {approval} requires 1 more approval")),
+        Ok(VoteResult::MoreNeeded(more)) => Some(format!("question {approval} requires {more} more approvals")),
+        Ok(VoteResult::Recorded) => Some(format!(
+            "the vote on question {approval} is recorded: you cannot read the run's plan, which has the number of \
+             required approvals"
+        )),
+        Ok(VoteResult::Refused(why)) => Some(format!("question {approval} is still pending: {why}")),
+        Err(error) => Some(format!("question {approval} is still pending: {error:#}")),
     }
 }
 
-async fn sleep_until_due(milliseconds: Option<u64>) {
+/// Sleeps; without a duration, for ever.
+async fn sleep_ms(milliseconds: Option<u64>) {
     match milliseconds {
         // At least a moment, so that an expired deadline that was handled already does not become a busy loop.
         Some(milliseconds) => sleep(Duration::from_millis(milliseconds.max(50))).await,
@@ -177,19 +186,19 @@ fn start_watches(connection: &Connection, run: &AgentRun) -> Vec<Watch> {
     let runs = config.clone().fields(&name);
     let of_run = config.labels(&records::run_selector(run));
     let of_run = of_run.page_size(records::PAGE_SIZE);
-    // Whether the run was seen since the list began.
-    let mut is_there = false;
+    // Whether the list contains the run.
+    let mut is_listed = false;
     let runs = watcher(connection.watch_api::<AgentRun>(), runs).default_backoff();
     let runs = runs.map(move |event| match event {
         Ok(watcher::Event::Init) => {
-            is_there = false;
+            is_listed = false;
             WatchEvent::Listing
         }
         Ok(watcher::Event::Apply(run) | watcher::Event::InitApply(run)) => {
-            is_there = true;
+            is_listed = true;
             WatchEvent::Run(Box::new(run))
         }
-        Ok(watcher::Event::InitDone) if is_there => WatchEvent::Responded,
+        Ok(watcher::Event::InitDone) if is_listed => WatchEvent::Responded,
         Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => WatchEvent::RunGone,
         Err(error) => WatchEvent::Failed(WatchedKind::Runs, error),
     });
@@ -221,8 +230,8 @@ struct WatchErrors {
 
 impl WatchErrors {
     /// Any response of the API server ends the outage.
-    fn observe(&mut self, seen: &WatchEvent) {
-        match seen {
+    fn observe(&mut self, event: &WatchEvent) {
+        match event {
             WatchEvent::Run(_)
             | WatchEvent::RunGone
             | WatchEvent::Record(_)
@@ -239,7 +248,7 @@ impl WatchErrors {
     fn handle(
         &mut self,
         connection: &Connection,
-        what: WatchedKind,
+        kind: WatchedKind,
         error: watcher::Error,
         now: Instant,
     ) -> Result<Vec<Event>, HintedError> {
@@ -252,21 +261,21 @@ impl WatchErrors {
         };
         let code = error.status().map(|it: &Status| it.code);
         let is_final = matches!(code, Some(401 | 403 | 404));
-        let doing = match what {
+        let operation = match kind {
             WatchedKind::Runs => "watch the run",
-            WatchedKind::Records => "watch what the run leaves (RunRecords)",
+            WatchedKind::Records => "watch the records of the run (RunRecords)",
             WatchedKind::Approvals => "watch the questions of the run (ToolApprovals)",
         };
-        if is_final && what == WatchedKind::Runs {
-            return Err(connection.call_context(doing, Role::Viewer).as_failure(&error));
+        if is_final && kind == WatchedKind::Runs {
+            return Err(connection.call_context(operation, Role::Viewer).as_failure(&error));
         }
         let warn = |text: String| Ok(vec![Event::Warning { text }]);
         if is_final {
-            if self.forbidden.contains(&what) {
+            if self.forbidden.contains(&kind) {
                 return Ok(Vec::new());
             }
-            self.forbidden.push(what);
-            return warn(format!("you may not {doing}; the ClusterRole `{}` lets you", Role::Viewer.name()));
+            self.forbidden.push(kind);
+            return warn(format!("you cannot {operation}; the ClusterRole `{}` permits it", Role::Viewer.name()));
         }
         // A watch whose resource version is too old restarts, which users need not know.
         if code == Some(410) {
@@ -276,7 +285,7 @@ impl WatchErrors {
         if last.is_some_and(|it| now.saturating_duration_since(it) < OUTAGE_GAP) {
             return Ok(Vec::new());
         }
-        warn("the cluster does not answer; trying again until it does".to_owned())
+        warn("the API server does not respond; retrying until it does".to_owned())
     }
 }
 

@@ -44,10 +44,10 @@ pub fn read(cluster: &Cluster, run: &str, request: LogRequest<'_>, sink: &mut dy
 async fn read_transcript(connection: &Connection, found: &FoundRun, sink: &mut dyn LogSink) -> Result<(), LogError> {
     let records = records::read(connection, &found.run, RecordKind::Transcript).await?;
     if records.records.is_empty() {
-        sink.note("nothing was said yet");
+        sink.note("the transcript is empty so far");
         if view::run_end(&found.run).is_none() {
             for (_, text) in view::unmet_conditions(&found.run) {
-                sink.note(&format!("waits  {}", printable(&text)));
+                sink.note(&format!("waiting: {}", printable(&text)));
             }
         }
     }
@@ -57,11 +57,11 @@ async fn read_transcript(connection: &Connection, found: &FoundRun, sink: &mut d
     sink.flush()?;
     let report = view::status(&found.run).report;
     if records.is_truncated {
-        sink.note("there is more than is read at once");
+        sink.note("the transcript is truncated: it is longer than the read limit");
     } else if let Some(missing) = missing_warning(&records, report.as_ref()) {
         sink.note(&missing);
     } else if report.is_some_and(|it| it.transcript_cut) {
-        sink.note("there was more, which the plan does not keep");
+        sink.note("the transcript is truncated: it has reached the limit of the run's plan");
     }
     sink.run_state(view::run_end(&found.run).as_ref());
     Ok(())
@@ -71,11 +71,11 @@ async fn read_transcript(connection: &Connection, found: &FoundRun, sink: &mut d
 fn missing_warning(records: &Records, report: Option<&RunReport>) -> Option<String> {
     let reported = report.and_then(|it| it.transcript_segments).unwrap_or(0);
     let reported = usize::try_from(reported).unwrap_or(0);
-    let there = records.records.len();
-    let first = records.gap.or((there < reported).then_some(there))?;
+    let found = records.records.len();
+    let first = records.gap.or((found < reported).then_some(found))?;
     let kind = RecordKind::Transcript;
-    let piece = records::segment_name(kind, i32::try_from(first).unwrap_or(i32::MAX));
-    Some(format!("warning: RunRecord {piece} of the run is missing, and what was said from there on is not shown"))
+    let segment = records::segment_name(kind, i32::try_from(first).unwrap_or(i32::MAX));
+    Some(format!("warning: RunRecord {segment} of the run is missing; the transcript is printed up to it"))
 }
 
 async fn follow_log(connection: &Connection, found: &FoundRun, sink: &mut dyn LogSink) -> Result<(), LogError> {
@@ -121,25 +121,25 @@ async fn read_part_log(
         }
         None => None,
     };
-    // Another pod of the same name is not the run's.
-    let first = status.pod_uid.as_ref().map(|it| it.as_str().to_owned());
-    let pod = pod.filter(|it| it.uid() == first);
+    // Another pod of the same name does not belong to the run.
+    let pod_uid = status.pod_uid.as_ref().map(|it| it.as_str().to_owned());
+    let pod = pod.filter(|it| it.uid() == pod_uid);
     let names = container_names(pod.as_ref(), &status.failed_containers);
     let Some(container) = names.iter().find(|it| matches_part(it, part)) else {
         let wanted = quote(part);
-        let is_over = view::run_end(&found.run).is_some();
+        let has_ended = view::run_end(&found.run).is_some();
         let error = match (names.is_empty(), pod) {
-            (true, _) if !is_over && status.pod_name.is_none() => {
-                anyhow!("the run has no pod yet, and part {wanted} no log: {}", describe_waiting(&found.run))
+            (true, _) if !has_ended && status.pod_name.is_none() => {
+                anyhow!("part {wanted} has no log, because the run has no pod yet: {}", describe_waiting(&found.run))
             }
             (true, _) => {
-                anyhow!("the run's pod is gone, and no container failed: of part {wanted} there is no log any more")
+                anyhow!("part {wanted} has no log: the run has no pod any more, and no container failed")
             }
             (false, None) => anyhow!(
-                "the run's pod is gone, and of part {wanted} no log was kept; it was of {}",
+                "part {wanted} has no log: the run has no pod any more, and its status has only the logs of {}",
                 printable(names.join(", "))
             ),
-            (false, Some(_)) => anyhow!("there is no part {wanted}; there are {}", printable(names.join(", "))),
+            (false, Some(_)) => anyhow!("there is no part {wanted}; the parts are {}", printable(names.join(", "))),
         };
         return Err(show_hint(connection, found, error).into());
     };
@@ -147,7 +147,7 @@ async fn read_part_log(
         let failed = status.failed_containers.iter().filter(|failed| failed.name == *container);
         let tail = failed.filter_map(|failed| failed.log_tail.as_deref()).next();
         sink.part_output(tail.unwrap_or_default().as_bytes())?;
-        sink.note("the pod is gone; this is the end of the log, as the run's status keeps it");
+        sink.note("the run has no pod any more; this is the end of the log, from the run's status");
         return Ok(());
     };
     let parameters = LogParams {
@@ -158,44 +158,44 @@ async fn read_part_log(
     };
     let pods = connection.api::<Pod>();
     let name = pod.name_any();
-    let doing = format!("read the log of {}", quote(container));
+    let operation = format!("read the log of {}", quote(container));
     let stream = pods.log_stream(&name, &parameters);
-    let stream = connection.call(&doing, Role::View, stream).await?;
+    let stream = connection.call(&operation, Role::View, stream).await?;
     let mut stream = std::pin::pin!(stream);
-    let mut piece = [0; 8192];
+    let mut chunk = [0; 8192];
     let mut read: u64 = 0;
     loop {
-        match stream.read(&mut piece).await {
+        match stream.read(&mut chunk).await {
             Ok(0) => break,
             Ok(count) => {
                 read += count as u64;
-                sink.part_output(&piece[..count])?;
+                sink.part_output(&chunk[..count])?;
                 sink.flush()?;
             }
             Err(error) => {
-                let error = anyhow::Error::from(error).context("the log cannot be read any more");
+                let error = anyhow::Error::from(error).context("reading the log failed");
                 return Err(show_hint(connection, found, error).into());
             }
         }
     }
     if read >= MAX_LOG_BYTES && !follow {
-        sink.note(&format!("there may be more: only the first {MAX_LOG_BYTES} bytes were read"));
+        sink.note(&format!("the log may be truncated: only the first {MAX_LOG_BYTES} bytes were read"));
     }
     Ok(())
 }
 
 fn show_hint(connection: &Connection, found: &FoundRun, error: anyhow::Error) -> HintedError {
     let (name, target) = (&found.name, connection.target.as_str());
-    HintedError::new(error, format!("`sympozium show {name}{target}` says how the run stands"))
+    HintedError::new(error, format!("`sympozium show {name}{target}` prints the state of the run"))
 }
 
 /// What a run waits for, on one line.
 fn describe_waiting(run: &AgentRun) -> String {
-    let waits = view::unmet_conditions(run).into_iter().map(|(_, text)| text);
-    let waits: Vec<String> = waits.map(|it| printable(it).into_owned()).collect();
-    match waits.is_empty() {
-        true => "it has not started".to_owned(),
-        false => waits.join("; "),
+    let conditions = view::unmet_conditions(run).into_iter().map(|(_, text)| text);
+    let conditions: Vec<String> = conditions.map(|it| printable(it).into_owned()).collect();
+    match conditions.is_empty() {
+        true => "the run has not started".to_owned(),
+        false => conditions.join("; "),
     }
 }
 
@@ -204,13 +204,13 @@ fn container_names(pod: Option<&Pod>, failed: &[ContainerFailure]) -> Vec<String
     let spec = pod.and_then(|it| it.spec.as_ref());
     let mut names: Vec<String> = match spec {
         Some(spec) => {
-            let first = spec.init_containers.iter().flatten();
-            let all = first.chain(&spec.containers);
+            let init_containers = spec.init_containers.iter().flatten();
+            let all = init_containers.chain(&spec.containers);
             all.map(|it| it.name.clone()).collect()
         }
         None => {
-            let kept = failed.iter().filter(|it| it.log_tail.is_some());
-            kept.map(|it| it.name.clone()).collect()
+            let with_log = failed.iter().filter(|it| it.log_tail.is_some());
+            with_log.map(|it| it.name.clone()).collect()
         }
     };
     names.truncate(MAX_CONTAINERS);

@@ -37,7 +37,7 @@ pub enum FileObjectKind {
 /// What creating objects of a kind needs.
 struct KindRow {
     resource: ApiResource,
-    /// Who may create it.
+    /// A role that may create it.
     creator: Role,
     /// Whether an object of the cluster equals that of the files, apart from the defaults that the API server sets.
     is_same: fn(&Value, &Value) -> bool,
@@ -113,12 +113,12 @@ fn check_names(wanted: &[FileObject]) -> Result<(), HintedError> {
         None => Ok(()),
         Some(object) => Err(HintedError::new(
             anyhow!(
-                "{} {} of namespace {} cannot be called so",
+                "the name of {} {} in namespace {} is invalid",
                 object.kind.resource().kind,
                 quote(&object.name),
                 quote(&object.namespace)
             ),
-            "names have lower-case letters, digits, `-` and `.`; those of namespaces no `.`",
+            "use lower-case letters, digits, `-` and `.`; names of namespaces cannot have a `.`",
         )),
     }
 }
@@ -134,7 +134,7 @@ pub async fn find_missing<'w>(
 ) -> Result<Vec<&'w FileObject>, HintedError> {
     check_names(wanted)?;
     let mut missing = Vec::new();
-    let mut others = Vec::new();
+    let mut different = Vec::new();
     for object in wanted {
         let api = object.api(connection);
         let title = object.title();
@@ -147,22 +147,22 @@ pub async fn find_missing<'w>(
             }
             Err(error) => {
                 let connection = connection.in_namespace(&object.namespace);
-                let doing = format!("read {title}");
-                return Err(connection.call_context(&doing, Role::Viewer).as_failure(&error));
+                let operation = format!("read {title}");
+                return Err(connection.call_context(&operation, Role::Viewer).as_failure(&error));
             }
         };
         match found.map(|it| serde_json::to_value(it).unwrap_or_default()) {
             None => missing.push(object),
             Some(found) if is_same(object.kind, &object.value, &found) => {}
-            Some(_) => others.push(title),
+            Some(_) => different.push(title),
         }
     }
-    if others.is_empty() {
+    if different.is_empty() {
         return Ok(missing);
     }
     Err(HintedError::new(
-        anyhow!("the cluster has another {} than the files; nothing was created", others.join(", ")),
-        "run with what is there by leaving the file out, or change it yourself: kubectl apply -f FILE",
+        anyhow!("{} in the cluster differs from the files; nothing was created", different.join(", ")),
+        "leave the file out to use the object of the cluster, or update the object: kubectl apply -f FILE",
     ))
 }
 
@@ -171,35 +171,35 @@ pub async fn find_missing<'w>(
 /// # Errors
 ///
 /// When the API server rejects one.
-pub async fn create(connection: &Connection, wanted: &[&FileObject], how: CreateMode) -> Result<(), HintedError> {
+pub async fn create(connection: &Connection, wanted: &[&FileObject], mode: CreateMode) -> Result<(), HintedError> {
     for object in wanted {
         let title = object.title();
         let mut value = object.value.clone();
         value["metadata"]["namespace"] = json!(object.namespace);
         let dynamic: DynamicObject = serde_json::from_value(value).map_err(|error| {
             HintedError::new(
-                anyhow::Error::from(error).context(format!("{title} cannot be sent")),
+                anyhow::Error::from(error).context(format!("{title} is not a valid object")),
                 "`sympozium validate` checks manifests",
             )
         })?;
         let api = object.api(connection);
         let connection = connection.in_namespace(&object.namespace);
-        let parameters = post_params(how);
-        let made = connection.try_call(api.create(&parameters, &dynamic));
-        match made.await {
-            Ok(_) if how == CreateMode::Persist => {
+        let parameters = post_params(mode);
+        let created = connection.try_call(api.create(&parameters, &dynamic));
+        match created.await {
+            Ok(_) if mode == CreateMode::Persist => {
                 crate::output::print_stderr(&format!("created {title}"));
             }
             Ok(_) => {}
             Err(error) if error.status().is_some_and(|it| it.is_already_exists()) => {
                 return Err(HintedError::new(
-                    anyhow!("{title} is there, and it is not known whether it is the same"),
-                    "leave it out of the files, or get the right to read it",
+                    anyhow!("{title} exists already, and you have no permission to compare it with the files"),
+                    "leave it out of the files, or ask for permission to read it",
                 ));
             }
             Err(error) => {
-                let doing = format!("create {title}");
-                return Err(connection.call_context(&doing, object.kind.row().creator).as_failure(&error));
+                let operation = format!("create {title}");
+                return Err(connection.call_context(&operation, object.kind.row().creator).as_failure(&error));
             }
         }
     }
@@ -256,7 +256,7 @@ fn secret_content(value: &Value) -> (Map<String, Value>, String) {
 
 /// The warning about an object of the files that is not created.
 pub fn ignored_warning(kind: &str, name: &str) -> String {
-    format!("{} {} of the files is left alone; `kubectl apply` makes it", printable(kind), quote(name))
+    format!("{} {} of the files is not created; create it with `kubectl apply`", printable(kind), quote(name))
 }
 
 #[cfg(test)]
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_api_server_fills_in_changes_nothing() {
+    fn defaults_of_the_api_server_are_not_a_difference() {
         let wanted = json!({"spec": {"agents": {"default": {"model": "m"}}, "skills": [{"skillPackRef": "a"}]}});
         let mut found: Value =
             serde_json::to_value(serde_json::from_value::<AgentSpec>(wanted["spec"].clone()).unwrap()).unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_no_name_is_not_sent() {
+    fn objects_with_invalid_names_are_not_sent() {
         let wanted = |namespace: &str, name: &str| FileObject {
             kind: FileObjectKind::Secret,
             namespace: namespace.to_owned(),
@@ -298,13 +298,13 @@ mod tests {
         let failure = check_names(&[wanted("team\u{1b}[2J", "key")]).unwrap_err();
         assert_eq!(
             crate::failure::Failure::from(failure).text(),
-            "error: Secret `key` of namespace `team\\u{1b}[2J` cannot be called so\n\
-             hint: names have lower-case letters, digits, `-` and `.`; those of namespaces no `.`\n"
+            "error: the name of Secret `key` in namespace `team\\u{1b}[2J` is invalid\n\
+             hint: use lower-case letters, digits, `-` and `.`; names of namespaces cannot have a `.`\n"
         );
     }
 
     #[test]
-    fn what_a_secret_holds_is_compared() {
+    fn secrets_are_compared_by_data_and_type() {
         let wanted = json!({"stringData": {"key": "value"}});
         let found = json!({"data": {"key": "dmFsdWU="}, "type": "Opaque"});
         assert!(is_same(FileObjectKind::Secret, &wanted, &found));

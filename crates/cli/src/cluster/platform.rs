@@ -22,43 +22,42 @@ pub fn platform_guarantee(
     status: &AgentRunStatus,
     planned: PlannedPart<'_>,
 ) -> Option<GuaranteeState> {
-    let amounts = planned.resources;
+    let resources = planned.resources;
     let limit = |of: &str, limit: Option<Cow<'_, str>>| {
         let evidence = match limit {
-            Some(limit) => format!("{limit} by the run's plan"),
+            Some(limit) => format!("{limit} in the run's plan"),
             None => "the plan cannot be read".to_owned(),
         };
         delegated(format!("the kubelet: the container's {of} limit, {evidence}"))
     };
     match guarantee {
         Guarantee::Network => Some(network_guarantee(status)),
-        Guarantee::Memory => Some(limit("memory", amounts.map(|it| it.memory_limit.text()))),
-        Guarantee::Cpu => Some(limit("CPU", amounts.map(|it| it.cpu_limit.text()))),
-        Guarantee::Pids => {
-            Some(delegated("the kubelet: the node's podPidsLimit, which is not visible from here".to_owned()))
-        }
+        Guarantee::Memory => Some(limit("memory", resources.map(|it| it.memory_limit.text()))),
+        Guarantee::Cpu => Some(limit("CPU", resources.map(|it| it.cpu_limit.text()))),
+        Guarantee::Pids => Some(delegated("the kubelet: the node's podPidsLimit, whose value is unknown".to_owned())),
         // gVisor is detected from inside and reported. The kernel of a virtual machine looks like the node's.
         Guarantee::Kernel => planned
             .kernel
-            .map(|kernel| delegated(format!("the RuntimeClass's handler `{}`, by the run's plan", kernel.handler))),
+            .map(|kernel| delegated(format!("the RuntimeClass handler `{}` of the run's plan", kernel.handler))),
         Guarantee::Filesystem | Guarantee::Processes | Guarantee::Syscalls => None,
     }
 }
 
-/// By the result of the network check, which runs in the pod before every other container.
+/// Derived from the result of the network check, which runs in the pod before every other container.
 fn network_guarantee(status: &AgentRunStatus) -> GuaranteeState {
     let mut conditions = status.conditions.iter();
     let found = conditions.find(|it| it.type_ == condition::NETWORK_ENFORCED);
-    let words = |it: &Condition| match it.message.trim() {
+    let message = |it: &Condition| match it.message.trim() {
         "" => String::new(),
         message => format!(": {message}"),
     };
     match found.map(|it| (it.status.as_str(), it)) {
-        Some(("True", it)) => {
-            delegated(format!("the cluster's network policies, tried by the pod (NetworkEnforced=True{})", words(it)))
-        }
-        Some(("False", it)) => not_held(format!("the pod tried it (NetworkEnforced=False{})", words(it))),
-        _ => not_held("the pod has not tried it yet (NetworkEnforced is not known)".to_owned()),
+        Some(("True", it)) => delegated(format!(
+            "the cluster's NetworkPolicies, checked by the pod (NetworkEnforced=True{})",
+            message(it)
+        )),
+        Some(("False", it)) => not_held(format!("the pod's check failed (NetworkEnforced=False{})", message(it))),
+        _ => not_held("the pod has not checked it yet (NetworkEnforced is unknown)".to_owned()),
     }
 }
 
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_platform_holds_is_told_with_its_evidence() {
+    fn guarantees_of_the_platform_have_their_evidence() {
         let amounts: ResourcesPlan = serde_json::from_value(json!({
             "cpuRequest": "100m", "cpuLimit": "500m", "memoryRequest": "128Mi", "memoryLimit": "512Mi",
         }))
@@ -105,30 +104,26 @@ mod tests {
             (
                 Guarantee::Memory,
                 amounts,
-                "delegated to the kubelet: the container's memory limit, 512Mi by the run's plan",
+                "delegated to the kubelet: the container's memory limit, 512Mi in the run's plan",
             ),
-            (Guarantee::Cpu, amounts, "delegated to the kubelet: the container's CPU limit, 500m by the run's plan"),
+            (Guarantee::Cpu, amounts, "delegated to the kubelet: the container's CPU limit, 500m in the run's plan"),
             (Guarantee::Cpu, unknown, "delegated to the kubelet: the container's CPU limit, the plan cannot be read"),
-            (
-                Guarantee::Pids,
-                unknown,
-                "delegated to the kubelet: the node's podPidsLimit, which is not visible from here",
-            ),
-            (Guarantee::Kernel, kernel, "delegated to the RuntimeClass's handler `kata`, by the run's plan"),
+            (Guarantee::Pids, unknown, "delegated to the kubelet: the node's podPidsLimit, whose value is unknown"),
+            (Guarantee::Kernel, kernel, "delegated to the RuntimeClass handler `kata` of the run's plan"),
         ] {
             assert_eq!(text(guarantee, planned), expected);
         }
         for (found, expected) in [
             (
                 Some(("True", "it reaches its gateway and nothing else")),
-                "delegated to the cluster's network policies, tried by the pod (NetworkEnforced=True: it reaches its gateway and nothing else)",
+                "delegated to the cluster's NetworkPolicies, checked by the pod (NetworkEnforced=True: it reaches its gateway and nothing else)",
             ),
             (
                 Some(("False", "the canary answers")),
-                "not held: the pod tried it (NetworkEnforced=False: the canary answers)",
+                "not held: the pod's check failed (NetworkEnforced=False: the canary answers)",
             ),
-            (Some(("Unknown", "")), "not held: the pod has not tried it yet (NetworkEnforced is not known)"),
-            (None, "not held: the pod has not tried it yet (NetworkEnforced is not known)"),
+            (Some(("Unknown", "")), "not held: the pod has not checked it yet (NetworkEnforced is unknown)"),
+            (None, "not held: the pod has not checked it yet (NetworkEnforced is unknown)"),
         ] {
             let found = platform_guarantee(Guarantee::Network, &status(found), unknown);
             assert_eq!(found.unwrap().to_string(), expected);

@@ -9,7 +9,7 @@ use sympozium_plan::render::names::ObjectNames;
 use super::view::to_millis;
 use sympozium_runs::Question;
 
-/// What the approver is shown. Only the run's plan says whether an approval may hold for the whole run.
+/// The question as it is shown to approvers. Only the run's plan says whether an approval may apply to the whole run.
 pub fn to_question(approval: &ToolApproval, names: &ObjectNames, plan: Option<&RunPlan>) -> Question {
     let spec = &approval.spec;
     Question {

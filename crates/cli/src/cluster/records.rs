@@ -43,7 +43,7 @@ pub async fn read(connection: &Connection, run: &AgentRun, kind: RecordKind) -> 
     let names = plan::object_names(run);
     let mut parameters = ListParams::default().labels(&run_selector(run)).limit(PAGE_SIZE);
     let mut records = Vec::new();
-    let (mut count, mut bytes, mut is_cut) = (0, 0, false);
+    let (mut count, mut bytes, mut is_truncated) = (0, 0, false);
     loop {
         let page = connection.call("list RunRecords", Role::Viewer, api.list(&parameters));
         let page = page.await?;
@@ -55,22 +55,22 @@ pub async fn read(connection: &Connection, run: &AgentRun, kind: RecordKind) -> 
                 bytes += length;
                 records.push(record);
             } else {
-                is_cut |= is_wanted;
+                is_truncated |= is_wanted;
             }
         }
         let next = page.metadata.continue_.filter(|it| !it.is_empty());
         match next {
-            Some(next) if count < MAX_RECORDS && !is_cut => {
+            Some(next) if count < MAX_RECORDS && !is_truncated => {
                 parameters = parameters.continue_token(&next);
             }
             next => {
-                is_cut |= next.is_some();
+                is_truncated |= next.is_some();
                 break;
             }
         }
     }
     let (records, gap) = take_contiguous(records);
-    Ok(Records { records, is_truncated: is_cut, gap })
+    Ok(Records { records, is_truncated, gap })
 }
 
 /// The label selector for the objects of a run. Callers check the owner that is in them.
@@ -98,9 +98,9 @@ pub fn segment_name(kind: RecordKind, segment: i32) -> String {
 pub fn take_contiguous(mut records: Vec<RunRecord>) -> (Vec<RunRecord>, Option<usize>) {
     records.sort_by_key(|it| it.spec.segment);
     let is_next =
-        |(place, record): &(usize, &RunRecord)| usize::try_from(record.spec.segment).is_ok_and(|it| it == *place);
-    let whole = records.iter().enumerate().take_while(is_next).count();
-    let gap = (whole < records.len()).then_some(whole);
-    records.truncate(whole);
+        |(index, record): &(usize, &RunRecord)| usize::try_from(record.spec.segment).is_ok_and(|it| it == *index);
+    let contiguous = records.iter().enumerate().take_while(is_next).count();
+    let gap = (contiguous < records.len()).then_some(contiguous);
+    records.truncate(contiguous);
     (records, gap)
 }

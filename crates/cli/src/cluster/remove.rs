@@ -22,16 +22,16 @@ pub async fn delete_and_wait(connection: &Connection, run: &RunRef) -> Result<Re
         ..DeleteParams::default()
     };
     let deleted = api.delete(&run.name, &parameters);
-    let doing = format!("remove {}", run.display_name());
-    connection.call(&doing, Role::Runner, deleted).await?;
-    let until = Instant::now() + REMOVAL_TIMEOUT;
+    let operation = format!("delete AgentRun {}", run.display_name());
+    connection.call(&operation, Role::Runner, deleted).await?;
+    let deadline = Instant::now() + REMOVAL_TIMEOUT;
     loop {
-        let there = api.get_opt(&run.name);
-        let there = connection.call(&doing, Role::Viewer, there).await?;
-        if there.is_none_or(|found| found.metadata.uid.as_deref() != Some(&run.uid)) {
+        let current = api.get_opt(&run.name);
+        let current = connection.call(&operation, Role::Viewer, current).await?;
+        if current.is_none_or(|found| found.metadata.uid.as_deref() != Some(&run.uid)) {
             return Ok(Removal::Done);
         }
-        if Instant::now() >= until {
+        if Instant::now() >= deadline {
             return Ok(Removal::Pending);
         }
         tokio::time::sleep(POLL_INTERVAL).await;

@@ -20,8 +20,8 @@ const MAX_TASK_CHARS: usize = 4_096;
 /// When they cannot be listed.
 pub fn list_views(cluster: &Cluster, limit: Option<usize>) -> Result<Listed<RunView>, HintedError> {
     let connection = &cluster.connection;
-    let shown = |run: AgentRun| Some(to_view(&run, &connection.target).0);
-    let (mut items, has_more) = cluster.block_on(list_runs(connection, shown))?;
+    let view = |run: AgentRun| Some(to_view(&run, &connection.target).0);
+    let (mut items, has_more) = cluster.block_on(list_runs(connection, view))?;
     items.sort_by(|a, b| (b.started_ms, &b.name).cmp(&(a.started_ms, &a.name)));
     let count = items.len();
     items.truncate(limit.unwrap_or(usize::MAX));
@@ -43,11 +43,11 @@ pub fn show_run(cluster: &Cluster, run: &str) -> Result<RunDetails, HintedError>
         let questions = approvals::run_questions(connection, &found, plan.as_plan()).await;
         (plan, questions.unwrap_or_default())
     });
-    let mut shown = to_details(&found, connection, questions, plan.as_plan());
+    let mut details = to_details(&found, connection, questions, plan.as_plan());
     if let Some(plan) = plan.as_plan() {
-        shown.view.model = format!("{}/{}", plan.model.provider, plan.model.model);
+        details.view.model = format!("{}/{}", plan.model.provider, plan.model.model);
     }
-    Ok(shown)
+    Ok(details)
 }
 
 /// The details of a run, without further requests.

@@ -48,7 +48,7 @@ impl RunStore for Cluster {
         Ok(Cancellation::Requested { name })
     }
 
-    /// The controller ends a running run before it is deleted; that there is none is checked by the caller.
+    /// The controller ends a running run before it is deleted; without `force` the caller has checked that it has ended.
     fn remove(&self, run: &RunRef, _force: bool) -> Result<Removal, HintedError> {
         self.block_on(remove::delete_and_wait(&self.connection, run))
     }

@@ -98,9 +98,9 @@ fn approval(name: &str, status: Value) -> ToolApproval {
     .unwrap()
 }
 
-fn new_told(run: AgentRun) -> RunProjector {
-    let place = TargetFlags::cluster([("--context", Some("kind")), ("-n", Some("team"))]);
-    RunProjector::new(run, place, NOW)
+fn new_projector(run: AgentRun) -> RunProjector {
+    let target = TargetFlags::cluster([("--context", Some("kind")), ("-n", Some("team"))]);
+    RunProjector::new(run, target, NOW)
 }
 
 fn kinds(events: &[Event]) -> Vec<String> {
@@ -114,7 +114,7 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
 }
 
 #[test]
-fn every_end_of_a_run_is_one_of_ours() {
+fn every_terminal_status_has_a_run_end() {
     let outcome = |status: Value| view::run_end(&run(status));
     let succeeded = RunEnd::Succeeded { answer: "Done.".to_owned() };
     let denied = |why: &str| RunEnd::Denied { why: why.to_owned() };
@@ -169,7 +169,7 @@ fn every_end_of_a_run_is_one_of_ours() {
 }
 
 #[test]
-fn a_run_is_shown_as_one_of_this_machine() {
+fn a_run_of_a_cluster_has_the_view_of_a_local_run() {
     let run = run(json!({
         "phase": "Running", "planDigest": digest(), "podName": "pod",
         "resolved": [{"kind": "SkillPack", "namespace": "team", "name": "shell", "digest": digest()}],
@@ -191,8 +191,8 @@ fn a_run_is_shown_as_one_of_this_machine() {
 }
 
 #[test]
-fn what_a_run_cost_is_shown() {
-    let shown = |amount: i64, estimated: bool| {
+fn the_cost_of_a_run_is_shown() {
+    let cost_text = |amount: i64, estimated: bool| {
         let cost = json!({"amountMicro": amount, "currency": "USD", "source": "defaultTable",
             "priceKey": "openai/gpt-4o-mini"});
         let run = run(json!({
@@ -204,27 +204,33 @@ fn what_a_run_cost_is_shown() {
         assert_eq!(serde_json::to_value(&view).unwrap()["cost"], cost);
         format_cost(&view).unwrap()
     };
-    assert_eq!(shown(44, false), "0.000044 USD by openai/gpt-4o-mini");
-    assert_eq!(shown(12_000_001, true), "about 12.000001 USD by openai/gpt-4o-mini");
-    assert_eq!(shown(0, false), "0.000000 USD by openai/gpt-4o-mini");
+    assert_eq!(cost_text(44, false), "0.000044 USD by openai/gpt-4o-mini");
+    assert_eq!(cost_text(12_000_001, true), "about 12.000001 USD by openai/gpt-4o-mini");
+    assert_eq!(cost_text(0, false), "0.000000 USD by openai/gpt-4o-mini");
     let without = run(json!({"phase": "Succeeded"}));
     assert_eq!(format_cost(&view::to_view(&without, &TargetFlags::local()).0), None);
 }
 
 #[test]
-fn what_is_in_the_way_is_told_in_words() {
+fn unmet_conditions_become_messages_and_events() {
     let run = run(json!({"phase": "Pending", "conditions": [
-        condition("Admitted", "Unknown", "Waiting", "Agent `worker` is not there yet"),
+        condition("Admitted", "Unknown", "Waiting", "the run waits for Agent worker, which does not exist in namespace team"),
         condition("Granted", "True", "Granted", ""),
         condition("Started", "False", "ImagePull", ""),
         condition("NetworkEnforced", "Unknown", "Unknown", ""),
     ]}));
-    let told: Vec<String> = view::unmet_conditions(&run).into_iter().map(|(_, text)| text).collect();
-    assert_eq!(told, ["Agent `worker` is not there yet", "an image cannot be pulled"]);
-    let mut events = new_told(run.clone());
+    let messages: Vec<String> = view::unmet_conditions(&run).into_iter().map(|(_, text)| text).collect();
+    assert_eq!(
+        messages,
+        [
+            "the run waits for Agent worker, which does not exist in namespace team",
+            "an image of the pod cannot be pulled"
+        ]
+    );
+    let mut events = new_projector(run.clone());
     let first = events.on_run(run.clone(), NOW);
     assert_eq!(kinds(&first), ["starting", "starting", "phase"]);
-    // The same object again emits nothing.
+    // The same object emits nothing a second time.
     assert_eq!(events.on_run(run, NOW), []);
 }
 
@@ -233,73 +239,73 @@ fn objects_in_any_order_become_events_in_order() {
     let (records, head) = receipts(3);
     let started = json!({"phase": "Running", "planDigest": digest(), "podName": "pod",
         "report": {"reportedAt": "2027-01-15T08:00:00Z", "phase": "working"}});
-    let mut told = new_told(run(json!(null)));
+    let mut projector = new_projector(run(json!(null)));
     // The plan is the first event, and the second segment waits for the first.
-    assert_eq!(told.on_record(records[1].clone(), NOW), []);
-    assert_eq!(told.on_run(run(started.clone()), NOW), []);
-    assert!(told.needs_plan());
-    let events = told.on_plan(None, NOW);
+    assert_eq!(projector.on_record(records[1].clone(), NOW), []);
+    assert_eq!(projector.on_run(run(started.clone()), NOW), []);
+    assert!(projector.needs_plan());
+    let events = projector.on_plan(None, NOW);
     assert_eq!(kinds(&events), ["planned", "phase"]);
     assert_eq!(events[1], Event::Phase { phase: BridgePhase::Working });
-    let events = told.on_record(records[0].clone(), NOW);
+    let events = projector.on_record(records[0].clone(), NOW);
     assert_eq!(kinds(&events), ["receipt", "receipt", "receipt"]);
     // Nothing is emitted twice.
-    assert_eq!(told.on_record(records[0].clone(), NOW), []);
+    assert_eq!(projector.on_record(records[0].clone(), NOW), []);
 
-    let asked = told.on_approval(&approval("q1", json!(null)), NOW);
+    let asked = projector.on_approval(&approval("q1", json!(null)), NOW);
     let [Event::Asked { question }] = asked.as_slice() else {
-        panic!("nobody is asked: {asked:?}");
+        panic!("no question was emitted: {asked:?}");
     };
     assert_eq!((question.approval.as_str(), question.deadline_ms), ("q1", NOW + 600_000));
     let decided = json!({"decision": "denied", "decidedBy": "bob", "decidedAt": "2027-01-15T08:01:00Z"});
     assert_eq!(
-        told.on_approval(&approval("q1", decided), NOW),
+        projector.on_approval(&approval("q1", decided), NOW),
         [Event::Answered { approval: "q1".to_owned(), decision: Some(Decision::Denied), by: Some("bob".to_owned()) }]
     );
-    told.on_approval(&approval("q2", json!(null)), NOW);
+    projector.on_approval(&approval("q2", json!(null)), NOW);
     let expired = Event::Answered { approval: "q2".to_owned(), decision: Some(Decision::Expired), by: None };
-    assert_eq!(told.next_deadline_ms(), Some(NOW + 600_000));
-    assert_eq!(told.tick(NOW + 600_000), [expired]);
+    assert_eq!(projector.next_deadline_ms(), Some(NOW + 600_000));
+    assert_eq!(projector.tick(NOW + 600_000), [expired]);
 
-    // The end waits for what was reported, and for the proof that nothing is left.
-    let mut over = started;
-    over["phase"] = json!("Succeeded");
-    over["result"] = json!("Done.");
-    over["report"]["transcriptSegments"] = json!(1);
-    over["report"]["receiptSegments"] = json!(2);
-    over["report"]["receiptsHead"] = json!(head);
-    assert_eq!(told.on_run(run(over.clone()), NOW), []);
-    let said = record("transcript", 0, 0, &["{\"kind\":\"end\"}".to_owned(), "no JSON".to_owned()], None, &head);
-    assert_eq!(kinds(&told.on_record(said, NOW)), ["transcript", "transcript"]);
-    over["revocation"] = json!({"checkedAt": "2027-01-15T08:02:00Z",
+    // The end is emitted after all reported records, and after the teardown is verified.
+    let mut ended = started;
+    ended["phase"] = json!("Succeeded");
+    ended["result"] = json!("Done.");
+    ended["report"]["transcriptSegments"] = json!(1);
+    ended["report"]["receiptSegments"] = json!(2);
+    ended["report"]["receiptsHead"] = json!(head);
+    assert_eq!(projector.on_run(run(ended.clone()), NOW), []);
+    let transcript = record("transcript", 0, 0, &["{\"kind\":\"end\"}".to_owned(), "no JSON".to_owned()], None, &head);
+    assert_eq!(kinds(&projector.on_record(transcript, NOW)), ["transcript", "transcript"]);
+    ended["revocation"] = json!({"checkedAt": "2027-01-15T08:02:00Z",
         "remaining": [{"kind": "Role", "namespace": "team", "name": "x"}]});
-    // What is left will be removed later, so this is not the end.
-    assert_eq!(told.on_run(run(over.clone()), NOW), []);
-    let ended = |leftovers: Vec<String>| {
+    // Leftovers may be removed later, so this is not the end.
+    assert_eq!(projector.on_run(run(ended.clone()), NOW), []);
+    let ended_event = |leftovers: Vec<String>| {
         [Event::Ended {
             outcome: RunEnd::Succeeded { answer: "Done.".to_owned() },
             usage: Usage { model_requests: 3, ..Usage::default() },
             leftovers,
         }]
     };
-    over["revocation"] = json!({"checkedAt": "2027-01-15T08:02:02Z"});
-    assert_eq!(told.on_run(run(over), NOW + 1), ended(Vec::new()));
-    assert!(told.has_emitted_end());
+    ended["revocation"] = json!({"checkedAt": "2027-01-15T08:02:02Z"});
+    assert_eq!(projector.on_run(run(ended), NOW + 1), ended_event(Vec::new()));
+    assert!(projector.has_emitted_end());
 }
 
 #[test]
-fn what_stays_although_the_run_is_over_is_told_in_the_end() {
-    let over = run(json!({"phase": "Succeeded", "result": "Done.", "planDigest": digest(), "podName": "pod",
+fn leftovers_are_in_the_last_event() {
+    let ended = run(json!({"phase": "Succeeded", "result": "Done.", "planDigest": digest(), "podName": "pod",
         "tokenUsage": {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7, "toolCalls": 1, "modelRequests": 2,
             "estimated": true, "durationMs": 5},
         "revocation": {"checkedAt": "2027-01-15T08:02:00Z",
             "remaining": [{"kind": "Role", "namespace": "team", "name": "x"}]}}));
-    let mut told = new_told(over.clone());
-    told.on_run(over, NOW);
-    assert_eq!(kinds(&told.on_plan(None, NOW)), ["planned", "usage"]);
-    assert_eq!(told.tick(NOW + 59_999), []);
+    let mut projector = new_projector(ended.clone());
+    projector.on_run(ended, NOW);
+    assert_eq!(kinds(&projector.on_plan(None, NOW)), ["planned", "usage"]);
+    assert_eq!(projector.tick(NOW + 59_999), []);
     assert_eq!(
-        told.tick(NOW + 60_000),
+        projector.tick(NOW + 60_000),
         [Event::Ended {
             outcome: RunEnd::Succeeded { answer: "Done.".to_owned() },
             usage: Usage { model_requests: 2, input_tokens: 3, output_tokens: 4, estimated: true, tool_calls: 1 },
@@ -309,32 +315,32 @@ fn what_stays_although_the_run_is_over_is_told_in_the_end() {
 }
 
 /// All events of this many records, in the order in which the API server lists them.
-fn told_of(records: Vec<RunRecord>) -> (RunProjector, Vec<Event>) {
+fn project_records(records: Vec<RunRecord>) -> (RunProjector, Vec<Event>) {
     let started = run(json!({"phase": "Running", "planDigest": digest()}));
-    let mut told = new_told(started.clone());
-    told.on_run(started, NOW);
-    told.on_plan(None, NOW);
+    let mut projector = new_projector(started.clone());
+    projector.on_run(started, NOW);
+    projector.on_plan(None, NOW);
     let mut listed: Vec<(String, RunRecord)> =
         records.into_iter().map(|it| (it.metadata.name.clone().unwrap(), it)).collect();
     listed.sort_by(|a, b| a.0.cmp(&b.0));
     let stored: BTreeMap<String, RunRecord> = listed.iter().cloned().collect();
     let mut events = Vec::new();
     for (_, record) in listed {
-        events.extend(told.on_record(record, NOW));
+        events.extend(projector.on_record(record, NOW));
         // As the watch does it.
-        while let Some(name) = told.needs_record() {
-            events.extend(told.on_record_read(Some(stored[&name].clone()), NOW));
+        while let Some(name) = projector.needs_record() {
+            events.extend(projector.on_record_read(Some(stored[&name].clone()), NOW));
         }
     }
-    (told, events)
+    (projector, events)
 }
 
 #[test]
-fn nothing_is_lost_of_a_run_with_many_records() {
+fn every_receipt_of_a_run_with_many_records_is_emitted() {
     for count in [300, 1_000] {
         let (records, _) = receipts(2 * count);
         assert_eq!(records.len(), count);
-        let (_, events) = told_of(records);
+        let (_, events) = project_records(records);
         let all = kinds(&events);
         assert!(all.iter().all(|it| it == "receipt"), "{count}");
         assert_eq!(all.len(), 2 * count);
@@ -349,7 +355,7 @@ fn records_that_do_not_fit_are_read_again() {
         let line = format!("\"{segment} {line}\"");
         record("transcript", segment, segment, &[line], None, &digest())
     };
-    let (mut told, events) = told_of((0..100).map(piece).collect());
+    let (mut projector, events) = project_records((0..100).map(piece).collect());
     let numbers: Vec<usize> = events
         .iter()
         .map(|event| match event {
@@ -361,60 +367,60 @@ fn records_that_do_not_fit_are_read_again() {
         })
         .collect();
     assert_eq!(numbers, (0..100).collect::<Vec<_>>());
-    assert_eq!(told.needs_record(), None);
+    assert_eq!(projector.needs_record(), None);
     // A segment that is deleted by then is missing, and is not requested again.
     for segment in (101..140).chain([100]) {
-        told.on_record(piece(segment), NOW);
+        projector.on_record(piece(segment), NOW);
     }
-    let wanted = told.needs_record().unwrap();
+    let wanted = projector.needs_record().unwrap();
     assert!(wanted.ends_with("-t132"), "{wanted}");
     // The record belongs to another run.
     let mut foreign = piece(132);
     foreign.spec.run.uid = "other".into();
-    assert_eq!(told.on_record_read(Some(foreign), NOW), []);
-    assert_eq!(told.needs_record(), None);
+    assert_eq!(projector.on_record_read(Some(foreign), NOW), []);
+    assert_eq!(projector.needs_record(), None);
 }
 
 #[test]
-fn nobody_waits_for_ever() {
-    let mut told = new_told(run(json!(null)));
-    assert_eq!(kinds(&told.tick(NOW + 15_000)), ["starting"]);
-    assert_eq!(told.tick(NOW + 16_000), []);
-    let over = json!({"phase": "Failed", "error": "no", "planDigest": digest(), "podName": "pod",
+fn waits_are_bounded() {
+    let mut projector = new_projector(run(json!(null)));
+    assert_eq!(kinds(&projector.tick(NOW + 15_000)), ["starting"]);
+    assert_eq!(projector.tick(NOW + 16_000), []);
+    let ended = json!({"phase": "Failed", "error": "no", "planDigest": digest(), "podName": "pod",
         "report": {"reportedAt": "2027-01-15T08:00:00Z", "receiptSegments": 1}});
-    told.on_run(run(over), NOW);
-    told.on_plan(None, NOW);
-    assert_eq!(told.tick(NOW + 10_001), []);
-    assert_eq!(kinds(&told.tick(NOW + 60_001)), ["warning", "warning", "ended"]);
+    projector.on_run(run(ended), NOW);
+    projector.on_plan(None, NOW);
+    assert_eq!(projector.tick(NOW + 10_001), []);
+    assert_eq!(kinds(&projector.tick(NOW + 60_001)), ["warning", "warning", "ended"]);
 
     // A deleted run ends at once.
-    let mut told = new_told(run(json!({"phase": "Running"})));
-    let events = told.on_run_deleted(NOW);
+    let mut projector = new_projector(run(json!({"phase": "Running"})));
+    let events = projector.on_run_deleted(NOW);
     assert_eq!(kinds(&events), ["warning", "ended"]);
     assert!(matches!(&events[1], Event::Ended { outcome: RunEnd::Cancelled, .. }));
 }
 
 #[test]
-fn receipts_that_do_not_follow_are_not_shown() {
+fn receipts_that_break_the_chain_are_not_emitted() {
     let (mut records, _) = receipts(3);
     let changed = records[0].spec.lines[1].replace("\"request\":1", "\"request\":9");
     records[0].spec.lines[1] = changed;
     let started = run(json!({"phase": "Running", "planDigest": digest()}));
-    let mut told = new_told(started.clone());
-    told.on_run(started, NOW);
-    told.on_plan(None, NOW);
+    let mut projector = new_projector(started.clone());
+    projector.on_run(started, NOW);
+    projector.on_plan(None, NOW);
     // A changed line shows in the next one, which is not chained to it.
-    let events = told.on_record(records[0].clone(), NOW);
+    let events = projector.on_record(records[0].clone(), NOW);
     assert_eq!(kinds(&events), ["receipt", "receipt"]);
-    let events = told.on_record(records[1].clone(), NOW);
+    let events = projector.on_record(records[1].clone(), NOW);
     assert_eq!(kinds(&events), ["warning"]);
     // A record of another run, by name or by UID, is ignored.
     let mut foreign = receipts(1).0.remove(0);
     foreign.metadata.name = Some("other".to_owned());
-    assert_eq!(told.on_record(foreign, NOW), []);
+    assert_eq!(projector.on_record(foreign, NOW), []);
 }
 
-fn kept(records: Vec<RunRecord>, report: Value) -> ClusterReceipts {
+fn cluster_receipts(records: Vec<RunRecord>, report: Value) -> ClusterReceipts {
     let run = run(json!({"phase": "Succeeded", "planDigest": digest(), "report": report}));
     let status = view::status(&run);
     ClusterReceipts {
@@ -428,9 +434,9 @@ fn kept(records: Vec<RunRecord>, report: Value) -> ClusterReceipts {
     }
 }
 
-fn checked(kept: &ClusterReceipts) -> Result<String, String> {
-    let checked = kept.verify(&mut |_, _| true);
-    checked.map(|it| it.to_string()).map_err(|error| format!("{error:#}"))
+fn verify(receipts: &ClusterReceipts) -> Result<String, String> {
+    let verified = receipts.verify(&mut |_, _| true);
+    verified.map(|it| it.to_string()).map_err(|error| format!("{error:#}"))
 }
 
 #[test]
@@ -440,43 +446,44 @@ fn a_chain_is_verified_to_the_head_that_was_reported() {
         json!({"reportedAt": "2027-01-15T08:00:00Z", "receipts": count, "receiptsHead": head,
             "receiptSegments": 2})
     };
-    let whole = kept(records.clone(), report(3, &head));
-    assert_eq!(checked(&whole), Ok(format!("3 receipts, head {head}")));
+    let complete = cluster_receipts(records.clone(), report(3, &head));
+    assert_eq!(verify(&complete), Ok(format!("3 receipts, head {head}")));
 
     // Truncated at its end.
-    let cut = kept(records[..1].to_vec(), report(3, &head));
+    let truncated = cluster_receipts(records[..1].to_vec(), report(3, &head));
     assert_eq!(
-        checked(&cut),
-        Err("RunRecords: line 3: it is missing: there are 2 receipts, and 3 were reported".to_owned())
+        verify(&truncated),
+        Err("RunRecords: line 3: missing: there are 2 receipts, but 3 were reported".to_owned())
     );
     // A changed line, with everything behind it left as it was.
     let mut forged = records.clone();
     forged[0].spec.lines[1] = forged[0].spec.lines[1].replace("\"request\":1", "\"request\":7");
-    let error = checked(&kept(forged, report(3, &head))).unwrap_err();
-    assert!(error.contains("line 2: the record with it has another head"), "{error}");
+    let error = verify(&cluster_receipts(forged, report(3, &head))).unwrap_err();
+    assert!(error.contains("line 2: the head of its RunRecord is not the hash"), "{error}");
     // The same with a matching head: the next record does not match.
     let mut forged = records.clone();
     let line = forged[0].spec.lines[1].replace("\"request\":1", "\"request\":7");
     forged[0].spec.head = Chain::line_hash(&line);
     forged[0].spec.lines[1] = line;
-    let error = checked(&kept(forged, report(3, &head))).unwrap_err();
-    assert!(error.contains("line 3: the record with it does not follow"), "{error}");
+    let error = verify(&cluster_receipts(forged, report(3, &head))).unwrap_err();
+    assert!(error.contains("line 3: its RunRecord does not continue"), "{error}");
     // A completely different chain has another head.
     let (other, other_head) = receipts(2);
-    let error = checked(&kept(other, report(2, &head))).unwrap_err();
+    let error = verify(&cluster_receipts(other, report(2, &head))).unwrap_err();
     assert!(error.contains(other_head.as_ref()), "{error}");
     // Lines that were never reported do not count.
     let (more, _) = receipts(4);
-    let behind = checked(&kept(more, report(3, &head))).unwrap();
-    assert!(behind.contains("were never reported, and do not count"), "{behind}");
-    let nothing = kept(Vec::new(), json!(null));
-    assert!(checked(&nothing).unwrap_err().contains("before it reported anything"));
-    let replaced = ClusterReceipts { plan_check: Err("another digest".to_owned()), ..kept(records, report(3, &head)) };
-    assert!(checked(&replaced).unwrap_err().contains("the stored plan is not the run's"));
+    let unreported = verify(&cluster_receipts(more, report(3, &head))).unwrap();
+    assert!(unreported.contains("were never reported, and are ignored"), "{unreported}");
+    let no_report = cluster_receipts(Vec::new(), json!(null));
+    assert!(verify(&no_report).unwrap_err().contains("the run has no report"));
+    let replaced =
+        ClusterReceipts { plan_check: Err("another digest".to_owned()), ..cluster_receipts(records, report(3, &head)) };
+    assert!(verify(&replaced).unwrap_err().contains("the stored plan does not match"));
 }
 
 #[test]
-fn of_many_runs_only_what_is_needed_is_kept() {
+fn listing_runs_collects_only_selected_values() {
     let fake = FakeApiServer::new(|_, path| {
         let (from, next) = match path.contains("continue=second") {
             false => (0, "second"),
@@ -516,7 +523,7 @@ fn of_many_runs_only_what_is_needed_is_kept() {
 }
 
 #[test]
-fn a_run_that_is_deleted_meanwhile_does_not_keep_the_others_from_being_verified() {
+fn a_run_that_is_deleted_meanwhile_does_not_stop_the_verification_of_others() {
     let (records, head) = receipts(2);
     let of_run = move |name: &str| {
         let mut run = serde_json::to_value(run(json!({"phase": "Succeeded", "planDigest": digest(),

@@ -168,7 +168,7 @@ fn has_timed_out(status: &AgentRunStatus) -> bool {
 fn failure_reason(status: &AgentRunStatus) -> String {
     let error = status.error.as_deref().map(str::trim);
     let error = error.filter(|it| !it.is_empty());
-    let mut why = error.unwrap_or("the cause is not known").to_owned();
+    let mut why = error.unwrap_or("the run's status has no error message").to_owned();
     for failed in status.failed_containers.iter().take(MAX_FAILED_CONTAINERS) {
         why.push('\n');
         why.push_str(&describe_container(failed));
@@ -188,7 +188,8 @@ fn describe_container(failed: &ContainerFailure) -> String {
     }
 }
 
-/// What the start of a run waits for, and what else is wrong: one line per condition, with the condition's type.
+/// The conditions that are not met: what the start of a run waits for, and what else is wrong. One line per condition,
+/// with the condition's type.
 pub fn unmet_conditions(run: &AgentRun) -> Vec<(String, String)> {
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
     let unmet = conditions.filter(|it| {
@@ -205,20 +206,20 @@ fn describe_condition(it: &Condition) -> String {
     if !it.message.trim().is_empty() {
         return it.message.trim().to_owned();
     }
-    let words = match (it.type_.as_str(), it.reason.as_str()) {
-        (condition::NETWORK_ENFORCED, _) => "nothing in the cluster enforces NetworkPolicies",
-        (_, "Waiting") => "an object that the run names does not exist yet",
-        (_, "ImagePull") => "an image cannot be pulled",
-        (_, "Quota") => "a quota or a LimitRange of the namespace leaves no room for the pod",
-        (_, "PodSecurity") => "the Pod Security level of the namespace does not let the pod in",
-        (_, "Unschedulable") => "no node has room for the pod",
-        (_, "CrashLoop") => "a container exits again and again",
-        (condition::ADMITTED, _) => "it is not admitted yet",
-        (condition::GRANTED, _) => "its permissions are not granted yet",
-        (_, "") => "it has not started yet",
-        (_, other) => return format!("it has not started yet: {other}"),
+    let text = match (it.type_.as_str(), it.reason.as_str()) {
+        (condition::NETWORK_ENFORCED, _) => "the cluster does not enforce NetworkPolicies",
+        (_, "Waiting") => "the run waits for an object that does not exist yet",
+        (_, "ImagePull") => "an image of the pod cannot be pulled",
+        (_, "Quota") => "a ResourceQuota or a LimitRange of the namespace rejects the pod",
+        (_, "PodSecurity") => "the Pod Security level of the namespace rejects the pod",
+        (_, "Unschedulable") => "the pod cannot be scheduled on any node",
+        (_, "CrashLoop") => "a container of the pod keeps crashing",
+        (condition::ADMITTED, _) => "the run is not admitted yet",
+        (condition::GRANTED, _) => "the permissions of the run are not granted yet",
+        (_, "") => "the run has not started yet",
+        (_, other) => return format!("the run has not started yet: {other}"),
     };
-    words.to_owned()
+    text.to_owned()
 }
 
 /// What is left of a terminal run; `None` before that was verified. The controller verifies again as long as it is not
@@ -270,7 +271,7 @@ fn isolation_report(record: &IsolationRecord, status: &AgentRunStatus, planned: 
             Some(Cell::Unavailable { why }) => GuaranteeState::NotHeld { missing: Vec::new(), why: why.to_owned() },
             Some(Cell::Delegated { to }) => GuaranteeState::Delegated { to: to.to_owned() },
             Some(Cell::Enforced { .. } | Cell::WhereAvailable { .. }) => {
-                GuaranteeState::NotHeld { missing: Vec::new(), why: "it was not reported".to_owned() }
+                GuaranteeState::NotHeld { missing: Vec::new(), why: "the part did not report it".to_owned() }
             }
             None => GuaranteeState::Delegated { to: NOT_ATTESTED.to_owned() },
         }
@@ -306,7 +307,7 @@ mod tests {
     /// An executor reports what it enforces. What the platform keeps according to the matrix is not missing because of
     /// that.
     #[test]
-    fn what_is_delegated_is_not_said_to_be_missing() {
+    fn delegated_guarantees_are_not_reported_as_missing() {
         let status = AgentRunStatus::default();
         for profile in [Profile::Container, Profile::Gvisor] {
             let record = IsolationRecord {
@@ -318,7 +319,7 @@ mod tests {
             for guarantee in Guarantee::ALL {
                 let text = report.guarantees[&guarantee].to_string();
                 let is_enforced = matches!(cell(profile, guarantee), Cell::Enforced { .. });
-                let is_missing = text.contains("it was not reported");
+                let is_missing = text.contains("the part did not report it");
                 assert_eq!(is_missing, is_enforced, "{profile} {guarantee}: {text}");
             }
         }

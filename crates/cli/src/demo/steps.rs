@@ -7,9 +7,9 @@ pub struct Step {
     pub heading: &'static str,
     /// The action, for the user.
     pub action: &'static str,
-    /// Why it succeeds or is stopped, for the user.
+    /// Why the step succeeds or is stopped, for the user.
     pub reason: &'static str,
-    /// Whether it must not succeed.
+    /// Whether the step must fail.
     pub is_attack: bool,
     /// Whether a result is the expected one.
     pub is_expected: fn(&CallResult<'_>) -> bool,
@@ -50,16 +50,16 @@ pub const STEPS: &[Step] = &[
     Step {
         call: "refund",
         heading: JOB,
-        action: "refunds 12.50, after a person said yes",
-        reason: "the yes is good for this exact action, once",
+        action: "refunds 12.50 after an approval",
+        reason: "the approval is valid for this exact action, once",
         is_attack: false,
         is_expected: |it| !it.failed && it.text.contains("refunded 12.50") && !it.text.contains(SECRET),
     },
     Step {
         call: "secret",
         heading: ATTACK,
-        action: "reads the secret of the other skill",
-        reason: "it is mounted in that skill's sandbox only",
+        action: "reads the Secret of the other skill",
+        reason: "it is mounted only in the sandbox of that skill",
         is_attack: true,
         is_expected: |it| !it.text.contains(SECRET),
     },
@@ -67,23 +67,23 @@ pub const STEPS: &[Step] = &[
         call: "socket",
         heading: ATTACK,
         action: "opens a socket to the internet",
-        reason: "no network interface but loopback",
+        reason: "the sandbox has no network interface but loopback",
         is_attack: true,
         is_expected: |it| !it.text.contains("connected") && it.text.lines().any(|it| it == "1 interface"),
     },
     Step {
         call: "leave",
         heading: ATTACK,
-        action: "leaves the workspace with the agent's file tool",
-        reason: "paths are resolved beneath their roots",
+        action: "reads /etc/shadow with the agent's file tool",
+        reason: "file tools cannot leave the workspace",
         is_attack: true,
         is_expected: |it| it.failed && !it.text.contains("root:"),
     },
     Step {
         call: "home",
         heading: ATTACK,
-        action: "looks for home directories and passwords",
-        reason: "the sandbox has a root of its own, without them",
+        action: "reads home directories and password hashes",
+        reason: "the sandbox has a root file system of its own",
         is_attack: true,
         is_expected: |it| !it.text.contains("root:") && !it.text.contains(".ssh"),
     },
@@ -91,31 +91,31 @@ pub const STEPS: &[Step] = &[
         call: "outlive",
         heading: ATTACK,
         action: "starts a process that outlives its timeout",
-        reason: "after 1 second the whole tree is killed",
+        reason: "after 1 second its whole process tree is killed",
         is_attack: true,
         is_expected: |it| it.text.contains("timed out"),
     },
     Step {
         call: "outlived",
         heading: ATTACK,
-        action: "looks whether it is still there",
-        reason: "it is not",
+        action: "looks for that process",
+        reason: "it no longer exists",
         is_attack: true,
         is_expected: |it| it.text.contains("looked") && !it.text.contains("cmdline"),
     },
     Step {
         call: "forge",
         heading: ATTACK,
-        action: "forges an approval in our own directories",
-        reason: "commands see none of them",
+        action: "forges an approval in Sympozium's directories",
+        reason: "commands cannot see these directories",
         is_attack: true,
         is_expected: |it| !it.text.contains("forged"),
     },
     Step {
         call: "steal",
         heading: ATTACK,
-        action: "claims that 9999.00 was approved already",
-        reason: "the bridge asked a person, who said no",
+        action: "claims that a refund of 9999.00 was approved",
+        reason: "the bridge asked the approver, who denied it",
         is_attack: true,
         is_expected: |it| it.failed && it.was_denied && !it.text.contains("refunded"),
     },
@@ -126,17 +126,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_of_the_script_is_judged_and_no_other() {
+    fn the_steps_are_the_calls_of_the_script() {
         let script = super::super::MANIFESTS;
         let calls: Vec<&str> =
             (script.lines()).filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("id: ")).collect();
-        let judged: Vec<&str> = STEPS.iter().map(|step| step.call).collect();
-        assert_eq!(calls, judged);
+        let steps: Vec<&str> = STEPS.iter().map(|step| step.call).collect();
+        assert_eq!(calls, steps);
     }
 
     #[test]
-    fn an_attack_that_works_is_noticed() {
-        let worked = [
+    fn a_successful_attack_is_detected() {
+        let successful = [
             ("secret", "demo-token-that-only-payments-may-read"),
             ("socket", "connected"),
             ("leave", "root:x:0:0"),
@@ -147,7 +147,7 @@ mod tests {
             ("steal", "refunded 9999.00"),
         ];
         for step in STEPS.iter().filter(|step| step.is_attack) {
-            let (_, text) = worked.iter().find(|(call, _)| *call == step.call).unwrap();
+            let (_, text) = successful.iter().find(|(call, _)| *call == step.call).unwrap();
             let result = CallResult { failed: false, text, was_denied: false };
             assert!(!(step.is_expected)(&result), "{}", step.call);
         }

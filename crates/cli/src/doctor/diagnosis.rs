@@ -16,11 +16,11 @@ use sympozium_exec::report::{GuaranteeState, IsolationReport};
 #[serde(rename_all = "camelCase")]
 pub struct Diagnosis<'a> {
     pub profile: Profile,
-    /// Why that profile would be live.
+    /// Why runs would use that profile.
     pub because: String,
     /// The profile intended for a machine like this.
     pub suited_profile: Profile,
-    /// The guarantees of the live profile's default floor that would not hold.
+    /// The guarantees of the live profile's default floor that would not be met.
     pub below_floor: BTreeMap<Guarantee, GuaranteeState>,
     /// Every layer, whether or not the live profile uses it.
     pub layers: Vec<LayerStatus>,
@@ -28,7 +28,7 @@ pub struct Diagnosis<'a> {
     pub matrix: BTreeMap<Profile, BTreeMap<Guarantee, CellStatus>>,
     /// What to change, required changes first.
     pub fixes: Vec<Fix>,
-    /// What works, but less well than it could.
+    /// What works with restrictions.
     pub notes: Vec<String>,
     /// The probed features that everything else is derived from.
     pub features: &'a Features,
@@ -59,13 +59,13 @@ pub struct CellStatus {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fix {
-    /// The profile that gains by it.
+    /// The profile that the change improves.
     pub profile: Profile,
     /// Whether the floor of that profile needs it.
     pub required: bool,
     /// The guarantees that depend on it.
     pub guarantees: Vec<Guarantee>,
-    /// The missing layers that the change brings.
+    /// The missing layers that the change provides.
     pub layers: Vec<Layer>,
     /// Why they are missing.
     pub why: String,
@@ -81,7 +81,7 @@ impl<'a> Diagnosis<'a> {
         if suited_profile != profile {
             fixes.extend(self::find_fixes(features, suited_profile));
         }
-        // Stable: within a group the order of the layers stays.
+        // The sort is stable: within a group the order of the layers stays.
         fixes.sort_by_key(|fix| !fix.required);
         Self {
             profile,
@@ -96,12 +96,12 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Whether the live profile is the one that suits this machine, and can hold its default floor.
+    /// Whether the live profile is the intended one for this machine, and meets its default floor.
     pub fn is_healthy(&self) -> bool {
         self.floor_holds() && self.profile == self.suited_profile
     }
 
-    /// Whether the live profile can hold its whole default floor.
+    /// Whether the live profile meets its whole default floor.
     pub fn floor_holds(&self) -> bool {
         self.below_floor.is_empty()
     }
@@ -109,9 +109,9 @@ impl<'a> Diagnosis<'a> {
 
 fn profile_reason(features: &Features, profile: Profile) -> String {
     match profile {
-        Profile::Gvisor => format!("the kernel is gVisor's: {}", features.gvisor_signs.join(", ")),
-        Profile::HostRoot => "this is root, and a private root can be made".to_owned(),
-        Profile::HostUser => "a private root can be made without being root".to_owned(),
+        Profile::Gvisor => format!("the kernel is gVisor: {}", features.gvisor_signs.join(", ")),
+        Profile::HostRoot => "the user is root, and a private root file system can be created".to_owned(),
+        Profile::HostUser => "a private root file system can be created by a user who is not root".to_owned(),
         Profile::Container => {
             let root = [Layer::UserNamespace, Layer::MountNamespace];
             let obstacle = root.into_iter().find_map(|layer| match support_for(features, layer) {
@@ -119,8 +119,8 @@ fn profile_reason(features: &Features, profile: Profile) -> String {
                 Support::Present { .. } => None,
             });
             match obstacle {
-                Some(why) => format!("no private root can be made ({why})"),
-                None => "this looks like a container that lets only a part of a host profile be made".to_owned(),
+                Some(why) => format!("no private root file system can be created ({why})"),
+                None => "this looks like a container that permits only a part of a host profile".to_owned(),
             }
         }
     }
@@ -141,16 +141,16 @@ fn list_layers(features: &Features, profiles: [Profile; 2]) -> Vec<LayerStatus> 
 fn build_matrix(features: &Features) -> BTreeMap<Profile, BTreeMap<Guarantee, CellStatus>> {
     let column = |profile| {
         let report = IsolationReport::new(profile, expected_layers(features, profile));
-        let holdings = report.guarantees.into_iter().map(|(guarantee, here)| {
+        let cells = report.guarantees.into_iter().map(|(guarantee, here)| {
             let cell = cell(profile, guarantee);
             (guarantee, CellStatus { cell, here })
         });
-        (profile, holdings.collect())
+        (profile, cells.collect())
     };
     Profile::ALL.into_iter().map(column).collect()
 }
 
-/// What `profile` is missing. Layers that one change would bring are one fix.
+/// The fixes for the missing layers of `profile`. Layers that one change provides are one fix.
 fn find_fixes(features: &Features, profile: Profile) -> Vec<Fix> {
     let mut fixes: Vec<Fix> = Vec::new();
     for MissingLayer { layer, why, hint } in missing_layers(features, profile) {

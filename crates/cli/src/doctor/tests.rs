@@ -69,7 +69,7 @@ fn json_for_a_blocked_machine() {
 }
 
 #[test]
-fn every_line_is_tidy_and_every_missing_layer_leads_to_a_fix() {
+fn no_line_has_trailing_blanks_and_every_missing_layer_has_a_fix() {
     for features in machines::all() {
         let text = text(&features);
         for line in text.lines() {

@@ -61,13 +61,13 @@ fn write_machine(page: &mut Page, features: &Features) {
         page.field("user", format_args!("{user}, {capabilities}"));
     }
     if features.container_hints.is_empty() {
-        page.field("container", "no sign of one");
+        page.field("container", "not detected");
     } else {
         let hints = features.container_hints.join(", ");
-        page.field("container", format_args!("signs of one: {hints}"));
+        page.field("container", format_args!("detected: {hints}"));
     }
     if features.under_seccomp_filter {
-        page.field("seccomp", "this process is under a filter already");
+        page.field("seccomp", "this process already has a filter");
     }
     let cgroups = &features.cgroups;
     page.field("cgroups", cgroups.version);
@@ -87,12 +87,12 @@ fn write_machine(page: &mut Page, features: &Features) {
 }
 
 fn write_layers(page: &mut Page, diagnosis: &Diagnosis<'_>) {
-    page.section("Layers (missing: a profile for this machine rests on it; no: none does)");
+    page.section("Layers (missing: used by a profile for this machine; no: not used)");
     for LayerStatus { layer, needed, support, .. } in &diagnosis.layers {
         match support {
             Support::Present { detail } => page.add(format_args!("  ok       {layer:<21}{detail}")),
             Support::Absent { why } if *needed => {
-                // One cause often takes several layers away: its hint is printed once, with the fix.
+                // One cause often disables several layers: its hint is printed once, with the fix.
                 let fixes = (1..).zip(&diagnosis.fixes);
                 let mut numbers = fixes.filter(|(_, fix)| fix.layers.contains(layer));
                 let see = numbers.next().map(|(number, _)| number).unwrap_or_default();
@@ -117,12 +117,12 @@ fn write_limits(page: &mut Page, features: &Features) {
             page.field(name, by_cgroup);
         }
     }
-    let ending = if features.cgroups.kill_at_once { "a whole cgroup at once" } else { "process by process" };
-    page.field("ending", ending);
-    let shown = |value: Option<u64>| value.map_or_else(|| "unlimited".to_owned(), |value| value.to_string());
+    let killing = if features.cgroups.kill_at_once { "the whole cgroup at once" } else { "process by process" };
+    page.field("killing", killing);
+    let format_limit = |value: Option<u64>| value.map_or_else(|| "unlimited".to_owned(), |value| value.to_string());
     for (name, Rlimit { soft, hard }) in &features.rlimits {
-        let (soft, hard) = (shown(*soft), shown(*hard));
-        page.field(name, format_args!("{soft}, at most {hard}"));
+        let (soft, hard) = (format_limit(*soft), format_limit(*hard));
+        page.field(name, format_args!("{soft} (hard limit: {hard})"));
     }
 }
 
@@ -131,18 +131,18 @@ fn write_profile(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     page.section(format_args!("Profile: {profile}"));
     page.add(format_args!("  Chosen because {}.", diagnosis.because));
     if diagnosis.floor_holds() {
-        page.add("  Every guarantee of its default floor can be held.");
+        page.add("  It meets its default isolation floor.");
     } else {
-        page.add("  Its default floor cannot be held: runs would be refused.");
+        page.add("  It does not meet its default isolation floor: runs would be refused.");
     }
     if diagnosis.suited_profile != profile {
         page.add(format_args!(
-            "  This does not look like a pod, where others hold what {profile} leaves to them; {} is meant for it.",
+            "  {profile} is for pods, whose platform provides its delegated guarantees. This machine should use {}.",
             diagnosis.suited_profile
         ));
     }
-    for (guarantee, holding) in guarantees_of(diagnosis, profile) {
-        page.field(guarantee.as_str(), &holding.here);
+    for (guarantee, cell) in guarantees_of(diagnosis, profile) {
+        page.field(guarantee.as_str(), &cell.here);
     }
 }
 
@@ -157,15 +157,15 @@ fn write_matrix(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     for guarantee in Guarantee::ALL {
         let mut row = format!("  {guarantee:<13}");
         for profile in Profile::ALL {
-            let mut holdings = guarantees_of(diagnosis, profile);
-            if let Some((_, holding)) = holdings.find(|(it, _)| **it == guarantee) {
-                let _ = write!(row, "{:<12}", cell_label(&holding.cell, &holding.here));
+            let mut cells = guarantees_of(diagnosis, profile);
+            if let Some((_, cell)) = cells.find(|(it, _)| **it == guarantee) {
+                let _ = write!(row, "{:<12}", cell_label(&cell.cell, &cell.here));
             }
         }
         page.add(row);
     }
-    page.add("  holds: enforced by us; delegated: left to somebody outside; MISSING: in the floor, but not here;");
-    page.add("  absent: held where the machine offers it, not here; none: nobody holds it");
+    page.add("  holds: enforced by Sympozium; delegated: provided by the platform; MISSING: required by the default");
+    page.add("  floor, but not available here; absent: optional, not available here; none: not provided");
 }
 
 fn guarantees_of<'a>(
@@ -192,7 +192,7 @@ fn write_fixes(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     }
     for (number, fix) in (1..).zip(&diagnosis.fixes) {
         let Fix { profile, required, guarantees, layers, why, hint } = fix;
-        let need = if *required { "needed for" } else { "would add" };
+        let need = if *required { "required for" } else { "would add" };
         page.add(format_args!("  {number}. {}: {why}", join_names(layers.iter().map(|it| it.as_str()))));
         let guarantees = join_names(guarantees.iter().map(|it| it.as_str()));
         page.add(format_args!("     {need} {guarantees} in {profile}"));

@@ -12,31 +12,30 @@ use crate::cluster::ClusterArguments;
 /// The arguments of `runs`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-A run is `running` while a process holds its lock, whatever was written about it. One that was killed is
-`interrupted`.
+On this machine, a run is `running` while a process holds its lock. A run whose process was killed is `interrupted`.
 
 Examples:
-  The runs that wait for a person:
+  Print the names of the runs that wait for approval:
     sympozium runs --all -o json | jq -r '.[] | select(.state == \"waiting for approval\") | .name'
 
 Exit codes:
-  0  listed; there may be none
+  0  the runs are listed; there may be none
   1  the command failed
-  2  the command line was not understood")]
+  2  the command line is invalid")]
 pub struct RunsArguments {
-    /// Every run, however many there are.
+    /// List every run.
     #[arg(long, conflicts_with = "limit")]
     pub all: bool,
 
-    /// The newest so many.
+    /// The maximum number of runs, newest first.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
 
-    /// How to print them.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
 
-    /// Where.
+    /// Selects this machine or a cluster.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 }
@@ -45,23 +44,23 @@ pub struct RunsArguments {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  The answer of a run, for another program:
+  Print only the answer of a run:
     sympozium show run-1a2b3c4d -o json | jq -r .outcome.answer
 
 Exit codes:
-  0  shown
+  0  the run is shown
   1  there is no such run, or the command failed
-  2  the command line was not understood")]
+  2  the command line is invalid")]
 pub struct ShowArguments {
-    /// Its name, its UID, or the first four characters or more of its UID. Of several of one name, the newest.
+    /// The run: its name (the newest of several with that name), its UID, or a UID prefix of at least four characters.
     #[arg(value_name = "RUN")]
     pub run: String,
 
-    /// How to print it.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
 
-    /// Where.
+    /// Selects this machine or a cluster.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 }
@@ -69,38 +68,38 @@ pub struct ShowArguments {
 /// The arguments of `logs`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-What is printed is the word of the agent: what the model said, which tools it called, what it was told. What was
-really decided and done is in the receipts: `sympozium audit RUN`.
+The transcript is written by the agent: messages of the model, its tool calls and their results. The verified record of
+decisions and actions is in the receipts: `sympozium audit RUN`.
 
 Examples:
   Follow a run from another terminal:
     sympozium logs -f run-1a2b3c4d
 
-  What the bridge logged:
+  Print the log of the bridge:
     sympozium logs run-1a2b3c4d --part bridge
 
 Exit codes:
-  0  printed; with -f: the run is over
-  1  there is no such run or part, the run that was followed died, or the command failed
-  2  the command line was not understood")]
+  0  printed; with -f: the run has ended
+  1  there is no such run or part, the process of the followed run was killed, or the command failed
+  2  the command line is invalid")]
 pub struct LogsArguments {
-    /// Its name, its UID, or the beginning of its UID.
+    /// The run: its name, its UID or a UID prefix.
     #[arg(value_name = "RUN")]
     pub run: String,
 
-    /// Go on while the run does.
+    /// Print new lines until the run has ended.
     #[arg(short, long)]
     pub follow: bool,
 
-    /// What this part logged, instead of what was said.
+    /// Print the log of this part instead of the transcript.
     #[arg(long, value_name = "PART", conflicts_with = "output")]
     pub part: Option<String>,
 
-    /// How to print it.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = LinesFormat::Text)]
     pub output: LinesFormat,
 
-    /// Where.
+    /// Selects this machine or a cluster.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 }
@@ -113,43 +112,43 @@ pub struct LogsArguments {
     disable_help_subcommand = true,
     override_usage = "sympozium audit [-o FORMAT] RUN\n       sympozium audit verify RUN...\n       sympozium audit verify --all\n       sympozium audit verify --file FILE --plan DIGEST [--head HASH] [--count N]",
     after_long_help = "\
-Receipts are written by the bridge, not by the agent: one line for each decision and each action, each with the hash of
-the line before. A run that is called `verify` is named by its UID.
+Receipts are written by the bridge, not by the agent: one line for each decision and each action, with the hash of the
+line before. Use the UID for a run whose name is `verify`.
 
 Examples:
-  What was decided and done:
+  Print the decisions and actions of a run:
     sympozium audit run-1a2b3c4d
 
-  That nothing of it was changed or left out:
+  Verify that no receipt was changed or removed:
     sympozium audit verify run-1a2b3c4d
 
 Exit codes:
-  0  printed, and every line follows from the one before
-  1  a line is wrong or missing, there is no such run, or the command failed
-  2  the command line was not understood"
+  0  printed and verified
+  1  a receipt is invalid or missing, there is no such run, or the command failed
+  2  the command line is invalid"
 )]
 pub struct AuditArguments {
-    /// Its name, its UID, or the beginning of its UID.
+    /// The run: its name, its UID or a UID prefix.
     #[arg(value_name = "RUN", required = true)]
     pub run: Option<String>,
 
-    /// How to print them.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = LinesFormat::Text)]
     pub output: LinesFormat,
 
-    /// What else can be done.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Option<AuditCommand>,
 
-    /// Where.
+    /// Selects this machine or a cluster.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 }
 
-/// What else can be done with receipts.
+/// The subcommands of `audit`.
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
-    /// Verify that no receipt was changed, moved or left out, from the plan to the last hash that the run reported.
+    /// Verify that no receipt was changed, moved or removed, from the plan to the last hash that the run reported.
     Verify(VerifyArguments),
 }
 
@@ -158,48 +157,48 @@ pub enum AuditCommand {
 #[command(
     group = ArgGroup::new("what").required(true).args(["runs", "all", "file"]),
     after_long_help = "\
-Nothing is asked of anybody: the plan is hashed, every line is, and the last hash and the number of lines are compared with
-those that the run reported. Whoever may write to all files of a run can make others that fit together: to be safe from
-that, keep the head that this prints elsewhere, and give it with --head.
+Hashes the plan and every receipt, and compares the last hash and the number of receipts with the last report of the run.
+A user who can write to all files of a run can forge a consistent set. To detect that, store the head that this command
+prints in another place, and pass it with --head.
 
 Examples:
-  Everything that is kept:
+  Verify all stored runs:
     sympozium audit verify --all
 
-  Receipts that were copied, against a head that was kept elsewhere:
+  Verify a copy of the receipts with a head from another place:
     sympozium audit verify --file receipts.jsonl --plan sha256:… --head sha256:… --count 42
 
 Exit codes:
-  0  all of it holds
-  1  a line is wrong or missing (which one is said), there is no such run, or the command failed
-  2  the command line was not understood"
+  0  all receipts are verified
+  1  a receipt is invalid or missing (its line is printed), there is no such run, or the command failed
+  2  the command line is invalid"
 )]
 pub struct VerifyArguments {
-    /// Runs: names, UIDs, or beginnings of UIDs.
+    /// Runs: names, UIDs or UID prefixes.
     #[arg(value_name = "RUN")]
     pub runs: Vec<String>,
 
-    /// Every run that is kept.
+    /// Every stored run.
     #[arg(long)]
     pub all: bool,
 
-    /// A file with receipts, one on each line.
+    /// A file with one receipt per line.
     #[arg(long, value_name = "FILE", requires = "plan")]
     pub file: Option<PathBuf>,
 
-    /// The digest of the plan, from which the first receipt follows.
+    /// The digest of the run's plan, which the first receipt is chained to.
     #[arg(long, value_name = "DIGEST", requires = "file", value_parser = parse_digest)]
     pub plan: Option<Digest>,
 
-    /// The hash of the last receipt. Without it, an end that was cut off does not show.
+    /// The hash of the last receipt. Without it, a truncated end is not detected.
     #[arg(long, value_name = "HASH", requires = "file", value_parser = parse_digest)]
     pub head: Option<Digest>,
 
-    /// How many receipts there are.
+    /// The number of receipts.
     #[arg(long, value_name = "N", requires = "file")]
     pub count: Option<u64>,
 
-    /// Where.
+    /// Selects this machine or a cluster.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 }
@@ -207,22 +206,22 @@ pub struct VerifyArguments {
 /// The arguments of `rm`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-The workspace goes too where the run made it, which is where none was given to `sympozium run`.
+The workspace is removed too if the run created it, which it does if `sympozium run` was given none.
 
 Exit codes:
   0  removed
-  1  there is no such run, it goes on, or the command failed
-  2  the command line was not understood")]
+  1  there is no such run, it is still running, or the command failed
+  2  the command line is invalid")]
 pub struct RmArguments {
-    /// Runs: names, UIDs, or beginnings of UIDs.
+    /// Runs: names, UIDs or UID prefixes.
     #[arg(value_name = "RUN", required = true)]
     pub runs: Vec<String>,
 
-    /// End runs that go on first.
+    /// End running runs first.
     #[arg(long)]
     pub force: bool,
 
-    /// Where.
+    /// Selects this machine or a cluster.
     #[command(flatten)]
     pub cluster: ClusterArguments,
 }
@@ -230,37 +229,37 @@ pub struct RmArguments {
 /// The arguments of `prune`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Runs that go on are never touched. What killed processes left (files that are only needed while a run lasts, sockets,
-control groups) is removed however old it is; their records are kept as long as others.
+Running runs are never removed. What killed processes left behind (temporary files, sockets, control groups) is removed
+regardless of age; the records of their runs are kept as long as those of other runs.
 
 Examples:
-  See what would go:
+  Print what would be removed:
     sympozium prune --older-than 30d --dry-run
 
 Exit codes:
-  0  removed, or nothing was to be removed
+  0  removed, or there was nothing to remove
   1  something could not be removed, or the command failed
-  2  the command line was not understood")]
+  2  the command line is invalid")]
 pub struct PruneArguments {
-    /// How long a run must have been over, such as `12h`, `7d` or `4w`; `0s` is every one.
+    /// Remove runs that ended at least this long ago, such as `12h`, `7d` or `4w`; `0s` removes every ended run.
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = DurationArgument::parse)]
     pub older_than: DurationArgument,
 
-    /// Remove nothing, and say what would be.
+    /// Remove nothing, and print what would be removed.
     #[arg(long)]
     pub dry_run: bool,
 
-    /// How to print what was removed.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
 }
 
-/// How to print lines.
+/// The output format of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LinesFormat {
-    /// For people.
+    /// Human-readable text.
     Text,
-    /// For programs: a JSON value on each line.
+    /// JSON Lines: one JSON value per line, for programs.
     Jsonl,
 }
 
@@ -269,6 +268,6 @@ pub fn parse_digest(typed: &str) -> Result<Digest, &'static str> {
     let digest = Digest::from(typed);
     match digest.check() {
         Ok(()) => Ok(digest),
-        Err(_) => Err("it is not `sha256:` and 64 hexadecimal digits"),
+        Err(_) => Err("invalid digest\n  hint: write `sha256:` and 64 hexadecimal digits"),
     }
 }

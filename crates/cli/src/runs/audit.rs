@@ -19,11 +19,11 @@ pub fn audit(arguments: &AuditArguments) -> Result<ExitCode, Failure> {
     match (&arguments.command, &arguments.run) {
         (Some(AuditCommand::Verify(arguments)), _) => verify::run(arguments),
         (None, Some(run)) => print_receipts(run, arguments),
-        (None, None) => Err(Failure::usage(anyhow!("no run is named"), "`sympozium runs` lists them")),
+        (None, None) => Err(Failure::usage(anyhow!("no run is named"), "`sympozium runs` lists the runs")),
     }
 }
 
-/// Prints every receipt as it is verified: nothing is printed after the first one that does not hold.
+/// Prints every receipt as it is verified. Nothing is printed after the first invalid one.
 fn print_receipts(run: &str, arguments: &AuditArguments) -> Result<ExitCode, Failure> {
     let format = arguments.output;
     let receipts = backend::open_store(&arguments.cluster)?.receipts(run)?;
@@ -37,7 +37,7 @@ fn print_receipts(run: &str, arguments: &AuditArguments) -> Result<ExitCode, Fai
         written = printer.print(&line);
         written.is_ok()
     });
-    // The reader has seen enough (`| head`): the rest was not read, so nothing is said about it.
+    // The reader closed the pipe (`| head`): the rest was not verified, so nothing is printed about it.
     if written.is_err() {
         return ignore_broken_pipe(written).map(|()| ExitCode::SUCCESS);
     }
@@ -49,7 +49,7 @@ fn print_receipts(run: &str, arguments: &AuditArguments) -> Result<ExitCode, Fai
         }
         Err(error) => {
             print_stderr(&format!(
-                "error: {}: {}\nhint: what stands above this line holds, and nothing behind it does",
+                "error: {}: {}\nhint: the receipts above are verified; do not trust any after them",
                 receipts.display_name(),
                 printable(format!("{error:#}"))
             ));

@@ -14,7 +14,7 @@ const WEEK: u64 = 7 * DAY;
 impl DurationArgument {
     /// Parses a number and a unit: `s`, `m`, `h`, `d` or `w`.
     pub fn parse(typed: &str) -> Result<Self, &'static str> {
-        let wrong = "it is not a number with a unit\n  hint: write it as 90s, 30m, 12h, 7d or 4w";
+        let wrong = "invalid duration\n  hint: write a number and a unit, such as 90s, 30m, 12h, 7d or 4w";
         let digits = typed.len().saturating_sub(1);
         let (number, unit) = typed.split_at_checked(digits).ok_or(wrong)?;
         if number.is_empty() || !number.bytes().all(|it| it.is_ascii_digit()) {
@@ -28,7 +28,7 @@ impl DurationArgument {
             "w" => WEEK,
             _ => return Err(wrong),
         };
-        let number: u32 = number.parse().map_err(|_| "it is longer than anything lasts")?;
+        let number: u32 = number.parse().map_err(|_| "the duration is too long")?;
         Ok(Self(Duration::from_secs(u64::from(number) * seconds)))
     }
 }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read() {
+    fn durations_are_parsed() {
         for (typed, seconds) in
             [("0s", 0), ("90s", 90), ("30m", 1800), ("12h", 43200), ("7d", 604_800), ("4w", 2_419_200)]
         {
@@ -77,8 +77,8 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_shown() {
-        let shown_as = [
+    fn durations_are_formatted() {
+        let cases = [
             (0, "0ms"),
             (850, "850ms"),
             (1_240, "1.2s"),
@@ -88,7 +88,7 @@ mod tests {
             (18_120_000, "5h 2m"),
             (86_400_000 * 12 + 5, "12d"),
         ];
-        for (milliseconds, expected) in shown_as {
+        for (milliseconds, expected) in cases {
             assert_eq!(format_duration(milliseconds), expected);
         }
         assert_eq!(

@@ -29,14 +29,14 @@ fn print_runs(views: &[RunView], older: usize, format: OutputFormat) -> Result<(
     match format {
         OutputFormat::Json => print_stdout(&to_json(&views)?)?,
         OutputFormat::Text if views.is_empty() => {
-            print_stderr("there are no runs yet\nhint: `sympozium run \"task\"` starts one, `sympozium demo` shows one")
+            print_stderr("there are no runs\nhint: start one with `sympozium run \"TASK\"`, or try `sympozium demo`")
         }
         OutputFormat::Text => print_stdout(&runs_table(views, now_ms()))?,
     }
     match older {
         0 => {}
-        1 => print_stderr("one older run is not shown; --all lists it too"),
-        more => print_stderr(&format!("{more} older runs are not shown; --all lists them too")),
+        1 => print_stderr("1 older run is not listed; --all lists every run"),
+        more => print_stderr(&format!("{more} older runs are not listed; --all lists every run")),
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ impl LogSink for LogPrinter {
 
     fn event(&mut self, event: &TimedEvent) -> io::Result<()> {
         if let Event::Starting { text } = &event.event {
-            print_stderr(&format!("waits  {}", printable(text)));
+            print_stderr(&format!("waiting: {}", printable(text)));
         }
         print_event(event, self.format, &self.target, &mut self.printer)
     }
@@ -75,8 +75,8 @@ impl LogSink for LogPrinter {
 
     fn run_state(&mut self, end: Option<&RunEnd>) {
         match end {
-            None => print_stderr("the run goes on; -f follows it"),
-            Some(end) => print_stderr(&format!("the run is over: {}", end.as_str())),
+            None => print_stderr("the run has not ended; -f follows it"),
+            Some(end) => print_stderr(&format!("the run has ended: {}", end.as_str())),
         }
     }
 }
@@ -90,25 +90,28 @@ fn print_event(timed: &TimedEvent, format: LinesFormat, target: &TargetFlags, pr
         }
         (_, LinesFormat::Jsonl) => {}
         (Event::Asked { question }, LinesFormat::Text) => {
-            let asked = printable(&question.approval);
-            printer.print(&format!("question {asked}, which waits for `sympozium approve{}`:\n", target.as_str()))?;
+            let name = printable(&question.approval);
+            printer.print(&format!(
+                "question {name} is pending; decide it with `sympozium approve{}`:\n",
+                target.as_str()
+            ))?;
             printer.print(&indent_lines("  ", &question.shown))?;
         }
         (Event::Answered { approval, decision, by }, LinesFormat::Text) => {
-            let said = match decision {
+            let result = match decision {
                 Some(decision) => format!("{decision:?}").to_lowercase(),
-                None => "nobody waits for an answer any more".to_owned(),
+                None => "withdrawn".to_owned(),
             };
             let by = by.as_ref().map(|by| format!(" by {}", printable(by)));
             let by = by.unwrap_or_default();
-            printer.print(&format!("question {}: {said}{by}\n", printable(approval)))?;
+            printer.print(&format!("question {}: {result}{by}\n", printable(approval)))?;
         }
         (Event::Warning { text }, LinesFormat::Text) => {
             printer.print(&format!("warning: {}\n", printable(text)))?;
         }
         (Event::Ended { outcome, .. }, LinesFormat::Text) => {
             printer.flush()?;
-            print_stderr(&format!("the run is over: {}", outcome.as_str()));
+            print_stderr(&format!("the run has ended: {}", outcome.as_str()));
         }
         (_, LinesFormat::Text) => {}
     }
@@ -117,7 +120,7 @@ fn print_event(timed: &TimedEvent, format: LinesFormat, target: &TargetFlags, pr
 
 /// Formats a line of a transcript.
 fn format_transcript_line(text: String, format: LinesFormat) -> String {
-    // The gateway stores only JSON. A line that was changed since is printed as text.
+    // The gateway stores only JSON. A line that was changed later is printed as text.
     let value = serde_json::from_str(&text);
     match (value, format) {
         (Ok(value), LinesFormat::Text) => format_line(&value),

@@ -41,17 +41,17 @@ struct PrunedRun {
 }
 
 pub fn prune(arguments: &PruneArguments) -> Result<ExitCode, Failure> {
-    let hint = "see that the directory is readable, or set SYMPOZIUM_STATE to another";
+    let hint = "check that the directory is readable, or set SYMPOZIUM_STATE to another directory";
     let failed = |error| Failure::new(error, hint);
     let state = StateDirectory::open()?;
-    let doing = match arguments.dry_run {
+    let mode = match arguments.dry_run {
         true => RemovalMode::DryRun,
         false => RemovalMode::Remove,
     };
-    let leftovers = sweep_runs(&state, doing).map_err(failed)?;
-    let control_groups = match doing {
+    let leftovers = sweep_runs(&state, mode).map_err(failed)?;
+    let control_groups = match mode {
         RemovalMode::DryRun => 0,
-        // Without control groups on this machine none is left.
+        // On a machine without control groups, none can be left.
         RemovalMode::Remove => sympozium_exec::cgroup::sweep_stale().unwrap_or(0),
     };
     let mut pruned = PruneReport {
@@ -62,7 +62,7 @@ pub fn prune(arguments: &PruneArguments) -> Result<ExitCode, Failure> {
         control_groups,
     };
     for directory in list_run_directories(&state).map_err(failed)? {
-        prune_run(&directory, arguments.older_than.0, doing, &mut pruned);
+        prune_run(&directory, arguments.older_than.0, mode, &mut pruned);
     }
     pruned.runs.sort_by(|a, b| (a.ended_ms, &a.uid).cmp(&(b.ended_ms, &b.uid)));
     match arguments.output {
@@ -79,10 +79,10 @@ pub fn prune(arguments: &PruneArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Removes one run, if it has ended and is old enough.
-fn prune_run(directory: &RunDirectory, older_than: Duration, doing: RemovalMode, pruned: &mut PruneReport) {
+fn prune_run(directory: &RunDirectory, older_than: Duration, mode: RemovalMode, pruned: &mut PruneReport) {
     let has_lock = std::fs::symlink_metadata(directory.join("lock")).is_ok();
     if !has_lock && !is_abandoned(directory) {
-        // It may belong to a run that is just starting.
+        // The directory may belong to a run that is just starting.
         return;
     }
     let lock = match directory.try_lock() {
@@ -109,7 +109,7 @@ fn prune_run(directory: &RunDirectory, older_than: Duration, doing: RemovalMode,
         ended_ms,
         directory: path,
     };
-    if doing == RemovalMode::Remove
+    if mode == RemovalMode::Remove
         && let Err(error) = remove_run(directory, lock)
     {
         return pruned.failed.push(format!("{error:#}"));
@@ -134,15 +134,15 @@ fn format_report(pruned: &PruneReport) -> String {
     }
     let SweepReport { live, sockets, .. } = pruned.leftovers;
     let counted = [
-        (live, "run that was killed", "runs that were killed"),
-        (sockets, "socket at which nobody listens", "sockets at which nobody listens"),
-        (pruned.control_groups, "control group", "control groups"),
+        (live, "directory of a killed run", "directories of killed runs"),
+        (sockets, "stale socket", "stale sockets"),
+        (pruned.control_groups, "stale control group", "stale control groups"),
     ];
     for (count, one, several) in counted {
         match count {
             0 => {}
-            1 => text.push_str(&format!("{verb} what was left of 1 {one}\n")),
-            _ => text.push_str(&format!("{verb} what was left of {count} {several}\n")),
+            1 => text.push_str(&format!("{verb} 1 {one}\n")),
+            _ => text.push_str(&format!("{verb} {count} {several}\n")),
         }
     }
     if text.is_empty() {

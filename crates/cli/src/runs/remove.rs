@@ -24,8 +24,8 @@ pub fn rm(arguments: &RmArguments) -> Result<ExitCode, Failure> {
         && let Some(running) = runs.iter().find(|run| run.is_running)
     {
         return Err(Failure::new(
-            anyhow!("{} goes on; nothing was removed", running.display_name()),
-            "wait for it, or use --force to end it first",
+            anyhow!("{} is still running; nothing was removed", running.display_name()),
+            "wait until it has ended, or end it first with --force",
         ));
     }
     for run in &runs {
@@ -34,7 +34,10 @@ pub fn rm(arguments: &RmArguments) -> Result<ExitCode, Failure> {
             Removal::Pending => {
                 print_stdout(&format!("removing {}\n", run.display_name()))?;
                 let target = store.target();
-                print_stderr(&format!("it takes its time; `sympozium runs{}` shows when it is gone", target.as_str()));
+                print_stderr(&format!(
+                    "the deletion is still in progress; `sympozium runs{}` lists the run until it is deleted",
+                    target.as_str()
+                ));
             }
         }
     }

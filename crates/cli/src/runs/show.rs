@@ -30,8 +30,8 @@ pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn format_details(shown: &RunDetails, now_ms: u64) -> String {
-    let view = &shown.view;
+pub fn format_details(details: &RunDetails, now_ms: u64) -> String {
+    let view = &details.view;
     let mut text = String::new();
     let mut field = |name: &str, value: &str| {
         // Writing to a String cannot fail.
@@ -39,18 +39,18 @@ pub fn format_details(shown: &RunDetails, now_ms: u64) -> String {
     };
     field("run", &view.name);
     field("uid", &view.uid);
-    field("state", &describe_state(shown));
+    field("state", &describe_state(details));
     field("agent", &format!("{} in namespace {}", view.agent, view.namespace));
     field("model", &view.model);
     field(
         "skills",
-        &match (origin::format_origins(&shown.origins, origin::PACK_KIND), &view.skills) {
+        &match (origin::format_origins(&details.origins, origin::PACK_KIND), &view.skills) {
             (_, skills) if skills.is_empty() => "none".to_owned(),
             (packs, skills) if packs.is_empty() => skills.join(", "),
             (packs, _) => packs,
         },
     );
-    let policies = origin::format_origins(&shown.origins, origin::POLICY_KIND);
+    let policies = origin::format_origins(&details.origins, origin::POLICY_KIND);
     if !policies.is_empty() {
         field("policy", &policies);
     }
@@ -61,12 +61,12 @@ pub fn format_details(shown: &RunDetails, now_ms: u64) -> String {
             field("ended", &format!("{}, after {}", format_timestamp(ended), format_duration(view, now_ms)))
         }
         (None, true) => {}
-        (None, false) => field("ended", "it was killed, and nobody knows when"),
+        (None, false) => field("ended", "unknown: its process was killed"),
     }
-    if let Some(pid) = shown.pid.filter(|_| view.alive) {
+    if let Some(pid) = details.pid.filter(|_| view.alive) {
         field("process", &pid.to_string());
     }
-    if let Some(pod) = &shown.pod {
+    if let Some(pod) = &details.pod {
         field("pod", pod);
     }
     let usage = &view.usage;
@@ -74,7 +74,7 @@ pub fn format_details(shown: &RunDetails, now_ms: u64) -> String {
     field(
         "used",
         &format!(
-            "{}, {} tokens read, {} written{estimated}, {}",
+            "{}, {} input tokens, {} output tokens{estimated}, {}",
             format_count(usage.model_requests, "model request"),
             usage.input_tokens,
             usage.output_tokens,
@@ -84,7 +84,7 @@ pub fn format_details(shown: &RunDetails, now_ms: u64) -> String {
     if let Some(cost) = format_cost(view) {
         field("cost", &cost);
     }
-    if let Some(plan) = &shown.plan {
+    if let Some(plan) = &details.plan {
         field("plan", plan.as_ref());
     }
     if let Some(workspace) = &view.workspace {
@@ -94,41 +94,41 @@ pub fn format_details(shown: &RunDetails, now_ms: u64) -> String {
     let section = |text: &mut String, title: &str, content: &str| {
         let _ = write!(text, "\n{title}\n{content}");
     };
-    section(&mut text, "TASK", &indent_lines("  ", &shown.task));
-    if !shown.waits_for.is_empty() {
-        let waits: String = shown.waits_for.iter().map(|it| indent_lines("  ", it)).collect();
-        section(&mut text, "WHAT IT WAITS FOR", &waits);
+    section(&mut text, "TASK", &indent_lines("  ", &details.task));
+    if !details.waits_for.is_empty() {
+        let waits_for: String = details.waits_for.iter().map(|it| indent_lines("  ", it)).collect();
+        section(&mut text, "WAITING FOR", &waits_for);
     }
-    if !shown.questions.is_empty() {
-        let mut asked = String::new();
-        for question in &shown.questions {
-            let _ = writeln!(asked, "  {} wants an answer:", printable(&question.approval));
-            asked.push_str(&indent_lines("    ", &question.shown));
+    if !details.questions.is_empty() {
+        let mut questions = String::new();
+        for question in &details.questions {
+            let _ = writeln!(questions, "  {}:", printable(&question.approval));
+            questions.push_str(&indent_lines("    ", &question.shown));
         }
-        section(&mut text, "QUESTIONS", &asked);
+        section(&mut text, "PENDING QUESTIONS", &questions);
     }
-    match &shown.outcome {
+    match &details.outcome {
         Some(RunEnd::Succeeded { answer }) => section(&mut text, "ANSWER", &indent_lines("  ", answer)),
         Some(RunEnd::Failed { why }) => section(&mut text, "WHY IT FAILED", &indent_lines("  ", why)),
-        Some(RunEnd::Denied { why }) => section(&mut text, "WHY IT IS DENIED", &indent_lines("  ", why)),
+        Some(RunEnd::Denied { why }) => section(&mut text, "WHY IT WAS DENIED", &indent_lines("  ", why)),
         Some(RunEnd::Refused { why }) => section(&mut text, "WHY IT COULD NOT BE STARTED", &indent_lines("  ", why)),
         _ => {}
     }
-    section(&mut text, "ISOLATION", &format_isolation(&shown.isolation));
+    section(&mut text, "ISOLATION", &format_isolation(&details.isolation));
     if let Some(directory) = &view.directory {
         let directory = printable(directory.display().to_string());
-        let mut files = format!("  {:<11}{directory}\n", "all");
-        for (name, path) in &shown.files {
+        let mut files = format!("  {:<11}{directory}\n", "directory");
+        for (name, path) in &details.files {
             let name_in = path.file_name().unwrap_or_default().to_string_lossy();
             let _ = writeln!(files, "  {name:<11}{name_in}");
         }
         section(&mut text, "FILES", &files);
     }
-    if let Some(left) = shown.leftovers.as_ref().filter(|left| !left.is_empty()) {
+    if let Some(left) = details.leftovers.as_ref().filter(|left| !left.is_empty()) {
         let left: String = left.iter().map(|it| indent_lines("  ", it)).collect();
-        section(&mut text, "STILL THERE, THOUGH IT SHOULD NOT BE", &left);
+        section(&mut text, "NOT REMOVED BY THE TEARDOWN", &left);
     }
-    section(&mut text, "NEXT", &next_commands(shown));
+    section(&mut text, "NEXT", &next_commands(details));
     text
 }
 
@@ -139,69 +139,69 @@ fn format_count(number: u64, what: &str) -> String {
     }
 }
 
-fn describe_state(shown: &RunDetails) -> String {
-    let what = match &shown.outcome {
-        Some(RunEnd::Succeeded { .. }) => "it has an answer",
-        Some(RunEnd::Failed { .. }) => "it has no answer",
-        Some(RunEnd::Refused { .. }) => "it could not be started here",
-        Some(RunEnd::Denied { .. }) => "a policy does not let it exist",
-        Some(RunEnd::TimedOut) => "its time was up",
-        Some(RunEnd::Cancelled) => "a person ended it",
-        Some(RunEnd::Interrupted) => "whoever ran it died without a word",
-        None => "it goes on",
+fn describe_state(details: &RunDetails) -> String {
+    let explanation = match &details.outcome {
+        Some(RunEnd::Succeeded { .. }) => "the run has an answer",
+        Some(RunEnd::Failed { .. }) => "the run has no answer",
+        Some(RunEnd::Refused { .. }) => "the run could not be started",
+        Some(RunEnd::Denied { .. }) => "a policy denies the run",
+        Some(RunEnd::TimedOut) => "the run reached its timeout",
+        Some(RunEnd::Cancelled) => "a user ended the run",
+        Some(RunEnd::Interrupted) => "the process of the run was killed",
+        None => return details.view.state.to_owned(),
     };
-    format!("{}: {what}", shown.view.state)
+    format!("{}: {explanation}", details.view.state)
 }
 
 /// The isolation of each part, as text.
 fn format_isolation(parts: &BTreeMap<String, IsolationReport>) -> String {
     let mut page = Page::default();
     if parts.is_empty() {
-        page.paragraph(2, "no part of it was started");
+        page.paragraph(2, "no part was started");
     }
     for (part, report) in parts {
         let mut enforced = Vec::new();
         let mut others = Vec::new();
-        for (guarantee, standing) in &report.guarantees {
-            match standing {
+        for (guarantee, state) in &report.guarantees {
+            match state {
                 GuaranteeState::Enforced { .. } => enforced.push(guarantee.as_str()),
                 other => others.push(format!("{guarantee}: {other}")),
             }
         }
-        let held = match enforced.is_empty() {
+        let summary = match enforced.is_empty() {
             true => "nothing is enforced".to_owned(),
             false => format!("enforced: {}", enforced.join(", ")),
         };
-        page.paragraph(2, &format!("{part} ({}): {held}", report.profile));
+        page.paragraph(2, &format!("{part} ({}): {summary}", report.profile));
         others.iter().for_each(|other| page.list_item(4, "- ", other));
     }
     page.finish()
 }
 
-/// Commands to use next.
-fn next_commands(shown: &RunDetails) -> String {
+/// The commands that are useful next.
+fn next_commands(details: &RunDetails) -> String {
     let mut page = Page::default();
     // By UID: a newer run may have the same name.
-    let place = shown.view.target.as_str();
-    let run = match shown.view.directory {
-        Some(_) => short_uid(&shown.view.uid),
+    let target = details.view.target.as_str();
+    let run = match details.view.directory {
+        Some(_) => short_uid(&details.view.uid),
         // In a cluster names are unique, and looked up faster.
-        None => shown.view.name.clone(),
+        None => details.view.name.clone(),
     };
-    let mut say = |what: &str, command: &str| {
-        page.paragraph(2, &format!("{what}: sympozium {command} {run}{place}"));
+    let mut add = |what: &str, command: &str| {
+        page.paragraph(2, &format!("{what}: sympozium {command} {run}{target}"));
     };
-    if shown.view.alive {
-        if !shown.questions.is_empty() {
-            say("answer its question", "approve");
+    if details.view.alive {
+        if !details.questions.is_empty() {
+            add("approve its pending question", "approve");
         }
-        say("follow it", "logs -f");
-        say("end and remove it", "rm --force");
+        add("follow it", "logs -f");
+        add("end and remove it", "rm --force");
     } else {
-        say("what was said", "logs");
-        say("what was done", "audit");
-        say("that nothing of that was changed", "audit verify");
-        say("remove it", "rm");
+        add("print the transcript", "logs");
+        add("print the receipts", "audit");
+        add("verify the receipts", "audit verify");
+        add("remove it", "rm");
     }
     page.finish()
 }

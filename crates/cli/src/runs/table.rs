@@ -17,11 +17,11 @@ const TAB_BLANKS: &str = "    ";
 pub fn format_table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let last = titles.len().saturating_sub(1);
     let cells = |row: &[String]| -> Vec<String> {
-        let shown = |(column, cell): (usize, &String)| match column == last {
+        let format_cell = |(column, cell): (usize, &String)| match column == last {
             true => printable(cell).into_owned(),
             false => truncate(printable(cell), MAX_CELL).into_owned(),
         };
-        row.iter().enumerate().map(shown).collect()
+        row.iter().enumerate().map(format_cell).collect()
     };
     let rows: Vec<Vec<String>> = rows.iter().map(|row| cells(row)).collect();
     let titles: Vec<String> = titles.iter().map(|title| title.to_uppercase()).collect();
@@ -44,17 +44,17 @@ pub fn format_table(titles: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Formats foreign text as lines that begin with `margin`. Line breaks are kept; other characters that a terminal would
+/// Formats foreign text as lines that begin with `margin`. Line breaks stay; other characters that a terminal would
 /// act on are escaped.
 pub fn indent_lines(margin: &str, text: &str) -> String {
-    let mut shown = String::new();
+    let mut indented = String::new();
     for line in text.trim_end().split('\n') {
         let line = line.strip_suffix('\r').unwrap_or(line);
         let line = printable(line.replace('\t', TAB_BLANKS));
-        shown.push_str(format!("{margin}{line}").trim_end());
-        shown.push('\n');
+        indented.push_str(format!("{margin}{line}").trim_end());
+        indented.push('\n');
     }
-    shown
+    indented
 }
 
 /// Buffered output to stdout, locked while this exists.
@@ -81,8 +81,8 @@ pub fn ignore_broken_pipe(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other
-            .context("cannot write the answer to stdout")
-            .map_err(|error| Failure::new(error, "see that the output's disk is not full")),
+            .context("cannot write to stdout")
+            .map_err(|error| Failure::new(error, "check that the disk of the output is not full")),
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_lines_whatever_is_in_them() {
+    fn each_row_is_one_line() {
         let rows = vec![vec!["a\nb\u{1b}[2J".to_owned(), "x".repeat(50)], vec!["é".repeat(50), "y".to_owned()]];
         let name = format!("{}…", "é".repeat(39));
         let expected = format!(
@@ -104,13 +104,13 @@ mod tests {
     }
 
     #[test]
-    fn wide_letters_count_twice() {
+    fn wide_characters_count_as_two_columns() {
         assert_eq!(truncate("日本語日本語", Columns(7)), "日本語…");
         assert_eq!(truncate("short", Columns(7)), "short");
     }
 
     #[test]
-    fn lines_of_others_stay_behind_the_margin() {
+    fn foreign_lines_are_escaped_and_indented() {
         let text = "one\r\n\ttwo\rthree\u{202e}\n\nfour\n\n";
         let expected = "| one\n|     two\\rthree\\u{202e}\n|\n| four\n";
         assert_eq!(indent_lines("| ", text), expected);

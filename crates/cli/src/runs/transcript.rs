@@ -23,10 +23,10 @@ pub fn format_line(line: &Value) -> String {
     let text = |name: &str| line.get(name).and_then(Value::as_str).unwrap_or_default();
     match text("kind") {
         "task" => {
-            let told = text("system").chars().count();
-            let heading = match told {
+            let instructions = text("system").chars().count();
+            let heading = match instructions {
                 0 => "task:\n".to_owned(),
-                _ => format!("task (and {told} characters of instructions):\n"),
+                _ => format!("task (after {instructions} characters of instructions):\n"),
             };
             heading + &indent(text("task"))
         }
@@ -55,35 +55,35 @@ fn format_answer(line: &Value) -> String {
     if let Some(milliseconds) = line["durationMs"].as_u64() {
         about.push(duration::format_duration(milliseconds));
     }
-    if let (Some(read), Some(wrote)) = (line["inputTokens"].as_u64(), line["outputTokens"].as_u64()) {
-        about.push(format!("{read} tokens read, {wrote} written"));
+    if let (Some(input), Some(output)) = (line["inputTokens"].as_u64(), line["outputTokens"].as_u64()) {
+        about.push(format!("{input} input tokens, {output} output tokens"));
     }
     if let Some(stop) = line["stop"].as_str() {
-        about.push(format!("it stopped: {}", printable(truncate(stop, MAX_ARGUMENT))));
+        about.push(format!("stop reason: {}", printable(truncate(stop, MAX_ARGUMENT))));
     }
-    let mut shown = match about.is_empty() {
+    let mut formatted = match about.is_empty() {
         true => "model:\n".to_owned(),
         false => format!("model ({}):\n", about.join(", ")),
     };
     let message = &line["message"];
-    let mut said = message_text(&message["content"]);
-    if said.is_empty() {
-        said = line["text"].as_str().unwrap_or_default().to_owned();
+    let mut content = message_text(&message["content"]);
+    if content.is_empty() {
+        content = line["text"].as_str().unwrap_or_default().to_owned();
     }
-    if !said.trim().is_empty() {
-        shown.push_str(&indent(&said));
+    if !content.trim().is_empty() {
+        formatted.push_str(&indent(&content));
     }
     let all = tool_calls(message);
     for (tool, arguments) in all.iter().take(MAX_CALLS) {
         let tool = truncate(tool, MAX_ARGUMENT);
         let arguments = truncate(arguments, MAX_ARGUMENT);
         // Writing to a String cannot fail.
-        let _ = writeln!(shown, "  calls {} {}", printable(tool), printable(arguments));
+        let _ = writeln!(formatted, "  calls {} {}", printable(tool), printable(arguments));
     }
     if all.len() > MAX_CALLS {
-        let _ = writeln!(shown, "  and {} more calls", all.len() - MAX_CALLS);
+        let _ = writeln!(formatted, "  and {} more calls", all.len() - MAX_CALLS);
     }
-    shown
+    formatted
 }
 
 /// The text of a message: a string, or the text parts of a list.
@@ -131,15 +131,15 @@ fn format_result(text: &str) -> String {
     let first: Vec<&str> = text.trim_end().split('\n').take(MAX_RESULT_LINES).collect();
     let first = first.join("\n");
     let part = truncate(&first, MAX_RESULT);
-    let mut shown = indent_lines("  | ", &part);
+    let mut lines = indent_lines("  | ", &part);
     match all.saturating_sub(MAX_RESULT_LINES) {
         0 if part == first => {}
-        0 => shown.push_str("  … and more\n"),
+        0 => lines.push_str("  … and more\n"),
         more => {
-            let _ = writeln!(shown, "  … and {more} more lines");
+            let _ = writeln!(lines, "  … and {more} more lines");
         }
     }
-    shown
+    lines
 }
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_formats_are_read() {
+    fn answers_of_both_providers_are_formatted() {
         let anthropic = json!({"kind": "answer", "round": 1, "durationMs": 2300, "inputTokens": 120, "outputTokens": 40,
         "message": {"role": "assistant", "content": [
             {"type": "text", "text": "I look."},
@@ -158,18 +158,18 @@ mod tests {
         ]}});
         assert_eq!(
             format_line(&anthropic),
-            "model (round 1, 2.3s, 120 tokens read, 40 written):\n  I look.\n  calls execute_command {\"command\":\"ls\"}\n"
+            "model (round 1, 2.3s, 120 input tokens, 40 output tokens):\n  I look.\n  calls execute_command {\"command\":\"ls\"}\n"
         );
         let openai = json!({"kind": "answer", "round": 2, "message": {"content": null, "tool_calls": [
             {"id": "c", "function": {"name": "read_file", "arguments": "{\"path\":\"a\"}"}},
         ]}});
         assert_eq!(format_line(&openai), "model (round 2):\n  calls read_file {\"path\":\"a\"}\n");
         let cut = json!({"kind": "answer", "text": "too long", "stop": "length"});
-        assert_eq!(format_line(&cut), "model (it stopped: length):\n  too long\n");
+        assert_eq!(format_line(&cut), "model (stop reason: length):\n  too long\n");
     }
 
     #[test]
-    fn results_are_shortened() {
+    fn long_results_are_truncated() {
         let long: Vec<String> = (0..25).map(|number| number.to_string()).collect();
         let line = json!({"kind": "result", "tool": "t", "failed": true, "durationMs": 12, "text": long.join("\n")});
         let text = format_line(&line);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_line_reaches_the_terminal_as_it_is() {
+    fn every_text_of_a_line_is_escaped() {
         let hostile = "\u{1b}]0;x\u{7}\r\u{9b}2J\u{202e}";
         for line in [
             json!({"kind": "task", "system": hostile, "task": hostile}),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     /// Arbitrary JSON, with the keys that the parser looks for.
-    fn anything() -> impl Strategy<Value = Value> {
+    fn any_json() -> impl Strategy<Value = Value> {
         let leaf = proptest::prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
@@ -247,7 +247,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn whatever_an_agent_writes_is_lines_that_a_terminal_only_shows(line in anything()) {
+        fn any_line_becomes_printable_lines(line in any_json()) {
             let text = format_line(&line);
             let is_fine = |it: char| it == '\n' || sympozium_api::text::is_visible(it);
             proptest::prop_assert!(text.chars().all(is_fine), "{:?}", text);

@@ -9,13 +9,13 @@ const MILLION: u64 = 1_000_000;
 
 /// The duration of the run, or of its time so far.
 pub fn format_duration(view: &RunView, now_ms: u64) -> String {
-    let until = match (view.ended_ms, view.alive) {
+    let end_ms = match (view.ended_ms, view.alive) {
         (Some(ended), _) => ended,
         (None, true) => now_ms,
         // It was killed, and the time is unknown.
         (None, false) => return "-".to_owned(),
     };
-    duration::format_duration(until.saturating_sub(view.started_ms))
+    duration::format_duration(end_ms.saturating_sub(view.started_ms))
 }
 
 /// The total of tokens; with a mark if some are estimated.

@@ -10,7 +10,7 @@ use crate::arguments::{OutputFormat, parse_namespace};
 /// The arguments of `secret`.
 #[derive(Debug, Args)]
 pub struct SecretArguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: SecretCommand,
 }
@@ -20,8 +20,8 @@ pub struct SecretArguments {
 pub enum SecretCommand {
     /// Set one key of a Secret.
     ///
-    /// The value is asked for where there is a terminal, and otherwise read from standard input. It is kept in a file of mode 600
-    /// below the state directory, and only the skill, hook or model that names the Secret ever has it.
+    /// The value is read from a prompt on a terminal, and otherwise from standard input. It is stored in a file with mode 600
+    /// below the state directory. Only the skill, hook or model that names the Secret gets it.
     Set(SetArguments),
 
     /// List Secrets and their keys, never their values.
@@ -35,40 +35,40 @@ pub enum SecretCommand {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  Type it, without it being shown:
+  Type the value at a prompt without echo:
     sympozium secret set openai-key OPENAI_API_KEY
 
-  From another program:
+  Read the value from another program:
     pass show github/token | sympozium secret set github GITHUB_TOKEN
 
-  A file as it is, and a variable:
+  Read the value from a file, or from a variable:
     sympozium secret set registry config.json --from-file ~/registry.json
     sympozium secret set github GITHUB_TOKEN --from-env GITHUB_TOKEN
 
 Exit codes:
-  0  it is set
-  1  the command failed, or what is there cannot be used
-  2  the command line was not understood")]
+  0  the key is set
+  1  the stored Secret cannot be used, or the command failed
+  2  the command line is invalid")]
 pub struct SetArguments {
-    /// The Secret, by the name that manifests call it.
+    /// The name of the Secret in manifests.
     pub name: String,
 
-    /// The key in it: the name of a file or variable that the skill finds it by.
+    /// The key: the name of the file or variable that the skill reads.
     pub key: String,
 
-    /// Here so that a value that somebody typed is not repeated by what refuses it.
+    /// Accepts a value by mistake, so that no error message of clap repeats it.
     #[arg(hide = true)]
     pub typed: Vec<OsString>,
 
-    /// Take the value from this file, as it is.
+    /// Read the value from this file, without changes.
     #[arg(long, value_name = "FILE", conflicts_with = "from_env")]
     pub from_file: Option<PathBuf>,
 
-    /// Take the value from this environment variable.
+    /// Read the value from this environment variable.
     #[arg(long, value_name = "VARIABLE")]
     pub from_env: Option<String>,
 
-    /// The namespace of the runs that it is for.
+    /// The namespace of the runs that can use the Secret.
     #[arg(short, long, default_value = "default", value_parser = parse_namespace)]
     pub namespace: String,
 }
@@ -77,19 +77,19 @@ pub struct SetArguments {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  In a script: is a key set?
+  Check in a script whether a key is set:
     sympozium secret list -o json | jq -e '.secrets[] | select(.name == \"github\") | .keys | index(\"GITHUB_TOKEN\")'
 
 Exit codes:
-  0  listed
-  1  the command failed, or one of them cannot be used
-  2  the command line was not understood")]
+  0  the Secrets are listed
+  1  a Secret cannot be used, or the command failed
+  2  the command line is invalid")]
 pub struct ListArguments {
-    /// The namespace of the runs that they are for.
+    /// The namespace of the runs that can use the Secrets.
     #[arg(short, long, default_value = "default", value_parser = parse_namespace)]
     pub namespace: String,
 
-    /// How to print them.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
 }
@@ -98,17 +98,17 @@ pub struct ListArguments {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit codes:
-  0  it is removed
-  1  the command failed, or there is no such Secret or key
-  2  the command line was not understood")]
+  0  removed
+  1  there is no such Secret or key, or the command failed
+  2  the command line is invalid")]
 pub struct RmArguments {
-    /// The Secret.
+    /// The name of the Secret.
     pub name: String,
 
-    /// Only this key of it.
+    /// Remove only this key.
     pub key: Option<String>,
 
-    /// The namespace of the runs that it is for.
+    /// The namespace of the runs that can use the Secret.
     #[arg(short, long, default_value = "default", value_parser = parse_namespace)]
     pub namespace: String,
 }

@@ -24,13 +24,15 @@ const DELETE: u8 = 0x7f;
 
 pub fn read(arguments: &SetArguments) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let (read, hint) = match (&arguments.from_file, &arguments.from_env) {
-        (Some(path), _) => (from_file(path), "give --from-file a file that you may read"),
-        (None, Some(variable)) => (from_env(variable), "export it, or leave --from-env out"),
+        (Some(path), _) => (from_file(path), "--from-file needs a regular file that you can read"),
+        (None, Some(variable)) => (from_env(variable), "export the variable, or omit --from-env"),
         (None, None) if io::stdin().is_terminal() => (
             read_terminal(io::stdin().as_fd(), &arguments.key),
-            "type it again, or use --from-file for what has several lines",
+            "type the value again, or use --from-file for a value with several lines",
         ),
-        (None, None) => (read_bounded(io::stdin().lock()).map(trim_line_break), "see that the other program prints it"),
+        (None, None) => {
+            (read_bounded(io::stdin().lock()).map(trim_line_break), "check that the value is written to standard input")
+        }
     };
     let value = read.and_then(|value| match value.is_empty() {
         true => Err(anyhow!("the value is empty")),
@@ -51,7 +53,7 @@ fn from_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
 }
 
 fn from_env(variable: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let value = std::env::var_os(variable).context("that variable is not set")?;
+    let value = std::env::var_os(variable).context("the variable is not set")?;
     read_bounded(Zeroizing::new(value.into_vec()).as_slice())
 }
 
@@ -78,7 +80,7 @@ fn trim_line_break(mut value: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
 
 /// Reads one line from a terminal without echo.
 fn read_terminal(terminal: impl AsFd + Copy, key: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let quiet = EchoGuard::new(terminal).context("cannot stop the terminal from showing what is typed")?;
+    let quiet = EchoGuard::new(terminal).context("cannot disable the echo of the terminal")?;
     let mut stderr = io::stderr().lock();
     // A user who cannot see the prompt can still type.
     let _ = write!(stderr, "Value of {key} (not shown): ");
@@ -101,7 +103,7 @@ fn read_line(mut next: impl FnMut(&mut u8) -> anyhow::Result<usize>) -> anyhow::
             b'\r' | b'\n' => return Ok(value),
             END_OF_INPUT if value.is_empty() => return Ok(value),
             END_OF_INPUT => {}
-            INTERRUPT => bail!("interrupted; nothing is set"),
+            INTERRUPT => bail!("interrupted; the Secret is unchanged"),
             BACKSPACE | DELETE => {
                 // A character may have several bytes.
                 while value.pop().is_some_and(|it| it & 0xc0 == 0x80) {}
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_can_be_corrected_and_given_up() {
+    fn a_typed_line_can_be_corrected_and_cancelled() {
         for (typed, value) in [
             (&b"secret\rrest"[..], &b"secret"[..]),
             (b"secret\n", b"secret"),
@@ -168,7 +170,7 @@ mod tests {
         ] {
             assert_eq!(typing(typed), Ok(value.to_vec()), "{typed:?}");
         }
-        let interrupted = Err("interrupted; nothing is set".to_owned());
+        let interrupted = Err("interrupted; the Secret is unchanged".to_owned());
         assert_eq!(typing(b"sec\x03"), interrupted);
         let long = vec![b'x'; MAX_BYTES + 1];
         let too_long = Err("the value has more than 1048576 bytes".to_owned());
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_break_at_the_end_is_no_part_of_a_value() {
+    fn one_trailing_line_break_is_removed() {
         for (read, value) in [
             (&b"a\n"[..], &b"a"[..]),
             (b"a\r\n", b"a"),

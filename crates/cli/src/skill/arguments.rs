@@ -11,7 +11,7 @@ use crate::arguments::{ObjectFormat, OutputFormat, parse_namespace};
 /// The arguments of `skill`.
 #[derive(Debug, Args)]
 pub struct SkillArguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: SkillCommand,
 }
@@ -19,20 +19,20 @@ pub struct SkillArguments {
 /// The commands about skills.
 #[derive(Debug, Subcommand)]
 pub enum SkillCommand {
-    /// Print the SkillPack that a skill's directory makes.
+    /// Convert the directory of a skill into a SkillPack, and print it.
     ///
-    /// A skill is a directory with `SKILL.md`: YAML between two lines of `---`, then Markdown. Files beside it come along.
-    /// What can be put right is, with a warning on standard error: a missing description is an error, and so is
-    /// frontmatter that is no YAML even with its values in quotes.
+    /// A skill is a directory with `SKILL.md`: YAML between two lines of `---`, then Markdown. The other files of the
+    /// directory are included. Mistakes that can be corrected are corrected, with a warning on standard error. A missing
+    /// description is an error, and so is frontmatter that is not YAML even with its values in quotes.
     ///
-    /// The pack gets a sidecar when the skill has scripts or names `Bash` in `allowed-tools`. It never gets rights,
-    /// hosts, secrets or access to the node: add those to the printed pack where they are needed.
+    /// The pack gets a sidecar if the skill has scripts or names `Bash` in `allowed-tools`. It never gets RBAC permissions,
+    /// hosts, Secrets or access to the node: add those to the printed pack if they are needed.
     ///
     /// A directory without `SKILL.md` is searched for skills, and all of them become one pack with one sidecar. Import
-    /// them one by one to give each a sidecar of its own.
+    /// each skill separately to give it a sidecar of its own.
     Import(ImportArguments),
 
-    /// Begin a skill: write a directory that works, to be changed.
+    /// Create the directory of a new skill: a working skeleton to edit.
     New(NewArguments),
 }
 
@@ -40,45 +40,45 @@ pub enum SkillCommand {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  Look at what a skill becomes:
+  Print the SkillPack of a skill:
     sympozium skill import ./pdf-tools
 
-  Install it, with an image that has what its scripts need:
+  Install it with an image that has the programs of its scripts:
     sympozium skill import ./pdf-tools --image python:3.13-slim | kubectl apply -f -
 
-  All skills of a project as one pack:
+  Convert all skills of a project into one pack:
     sympozium skill import .agents/skills --name project-skills
 
-  `validate` reads skills as well, so that they can be checked with the agents that use them:
+  Validate a skill together with the agents that use it:
     sympozium validate ./pdf-tools agent.yaml
 
 Exit codes:
   0  printed; there may be warnings
-  1  the skill could not be read or is no skill, or the command failed; nothing is printed
-  2  the command line was not understood
-  3  the cluster would refuse the pack by its rules; nothing is printed")]
+  1  the skill could not be read or is invalid, or the command failed; nothing is printed
+  2  the command line is invalid
+  3  the cluster would reject the pack; nothing is printed")]
 pub struct ImportArguments {
-    /// A directory with `SKILL.md`, the file itself, or a directory that holds such directories.
+    /// A directory with `SKILL.md`, the file itself, or a directory that contains such directories.
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
 
-    /// The name of the pack: the skill's own, or the directory's where it holds several, when not given.
+    /// The name of the pack. The default is the name of the skill, or of the directory if it contains several.
     #[arg(long, value_parser = pack_name)]
     pub name: Option<String>,
 
-    /// The namespace of the pack; none is written when not given.
+    /// The namespace of the pack. Without it, none is written.
     #[arg(short, long, value_parser = parse_namespace)]
     pub namespace: Option<String>,
 
-    /// The image of the sidecar, into which our executor is put: the base image with `sh` when not given.
+    /// The image of the sidecar, in which the Sympozium executor runs. The default is the base image with `sh`.
     #[arg(long)]
     pub image: Option<String>,
 
-    /// What the pack is about: `metadata.category` of its only skill when not given.
+    /// The category of the pack. The default is `metadata.category` if it has only one skill.
     #[arg(long, value_parser = category)]
     pub category: Option<String>,
 
-    /// How to print the pack.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = ObjectFormat::Yaml)]
     pub output: ObjectFormat,
 }
@@ -87,33 +87,33 @@ pub struct ImportArguments {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  Begin a skill with a script, in this directory:
+  Create a skill with a script in the current directory:
     sympozium skill new release-notes
 
-  Begin one that is texts only, where a project keeps its skills:
+  Create a skill with texts only in another directory:
     sympozium skill new code-style --text --dir .agents/skills
 
-  Begin one that needs programs of its own, in an image:
+  Create a skill with an image of its own:
     sympozium skill new report-tools --pack
 
 Exit codes:
-  0  written
-  1  it is there already, or could not be written; nothing was changed
-  2  the command line was not understood")]
+  0  the skill was created
+  1  the directory exists already or could not be written; nothing was changed
+  2  the command line is invalid")]
 pub struct NewArguments {
-    /// The name of the skill and of its directory: lower case letters, digits and single hyphens.
+    /// The name of the skill and of its directory: lower-case letters, digits and single hyphens.
     #[arg(value_parser = skill_name)]
     pub name: String,
 
-    /// Where to make the skill's directory.
+    /// The parent of the new directory.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
 
-    /// With a script, which runs in a sidecar. So it is without a flag.
+    /// A skill with a script, which runs in a sidecar. This is the default.
     #[arg(long, group = "form")]
     pub sidecar: bool,
 
-    /// Texts only: no script, no sidecar.
+    /// A skill with texts only, without script and sidecar.
     #[arg(long, group = "form")]
     pub text: bool,
 
@@ -121,7 +121,7 @@ pub struct NewArguments {
     #[arg(long, group = "form")]
     pub pack: bool,
 
-    /// How to print what was written.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
 }
@@ -129,9 +129,9 @@ pub struct NewArguments {
 fn pack_name(typed: &str) -> Result<String, &'static str> {
     match SkillPackName::from(typed).check() {
         Ok(()) => Ok(typed.to_owned()),
-        Err(_) => Err(
-            "it cannot be the name of a pack\n  hint: use lower-case letters, digits, `-` and `.`, at most 253 of them",
-        ),
+        Err(_) => {
+            Err("invalid name of a pack\n  hint: use lower-case letters, digits, `-` and `.`, at most 253 characters")
+        }
     }
 }
 
@@ -139,7 +139,7 @@ fn skill_name(typed: &str) -> Result<String, &'static str> {
     match is_skill_name(typed) {
         true => Ok(typed.to_owned()),
         false => Err(
-            "it cannot be the name of a skill\n  hint: use lower-case letters, digits and single hyphens, at most 63 of them",
+            "invalid name of a skill\n  hint: use lower-case letters, digits and single hyphens, at most 63 characters",
         ),
     }
 }
@@ -147,6 +147,6 @@ fn skill_name(typed: &str) -> Result<String, &'static str> {
 fn category(typed: &str) -> Result<String, &'static str> {
     match typed.chars().count() <= sympozium_api::limits::WORD {
         true => Ok(typed.to_owned()),
-        false => Err("it is longer than 128 characters\n  hint: one word is enough, such as `development`"),
+        false => Err("the category is longer than 128 characters\n  hint: use one word, such as `development`"),
     }
 }

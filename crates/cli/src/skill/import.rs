@@ -73,16 +73,16 @@ fn find(path: &Path) -> Result<(PathBuf, Vec<FoundSkill>), Problem> {
             false => parent,
         },
         (false, _) => {
-            let problem = Problem::error("skill", Mark::START, "this is no skill");
+            let problem = Problem::error("skill", Mark::START, "not a skill");
             return Err(problem.with_hint("name a directory with `SKILL.md`, or that file"));
         }
     };
     let opened = directory::open(root).map_err(|error| directory::read_problem(&error))?;
     let found = directory::search(opened)?;
     if found.is_empty() {
-        let problem = Problem::error("skill", Mark::START, "there is no skill in this directory");
+        let problem = Problem::error("skill", Mark::START, "the directory contains no skill");
         return Err(problem.with_hint(
-            "a skill is a directory with `SKILL.md`, in exactly this case; `sympozium skill new` begins one",
+            "a skill is a directory with a file `SKILL.md` (the case matters); `sympozium skill new` creates one",
         ));
     }
     Ok((root.to_owned(), found))
@@ -101,7 +101,7 @@ fn read(
         image: arguments.image.clone(),
         category: arguments.category.clone(),
     };
-    let is_one = matches!(found.as_slice(), [only] if only.path == Path::new(""));
+    let is_single = matches!(found.as_slice(), [only] if only.path == Path::new(""));
     let mut allowance = Allowance { bytes: MAX_TOTAL_BYTES, entries: MAX_DIRECTORY_ENTRIES };
     let mut budget = Budget::default();
     let mut skills = Vec::new();
@@ -112,25 +112,25 @@ fn read(
         let (skill, problems) = read_one(&path, &directory, &options, &mut allowance, &mut budget);
         is_broken |= skill.is_none();
         skills.extend(skill);
-        match is_one {
+        match is_single {
             true => only.problems = problems,
             false => {
                 session.add_loaded(display_path(&path.join(FILE_NAME)), LoadedFile { documents: Vec::new(), problems })
             }
         }
     }
-    if !is_one && options.name.is_none() {
+    if !is_single && options.name.is_none() {
         options.name = directory_name(root).and_then(|name| agent_skill::fitted_name(&name));
     }
-    let places = skills.first().filter(|_| is_one).map(|skill| skill.marks);
+    let marks = skills.first().filter(|_| is_single).map(|skill| skill.marks);
     let pack = (!is_broken).then(|| pack::build(skills, &options));
     if let Some(pack) = &pack {
-        match pack::to_document(pack, places) {
+        match pack::to_document(pack, marks) {
             Ok(document) => only.documents.push(document),
             Err(error) => only.problems.add(pack::serialize_problem(&error)),
         }
     }
-    let name = match is_one {
+    let name = match is_single {
         true => display_path(&root.join(FILE_NAME)),
         false => display_path(root),
     };

@@ -1,7 +1,7 @@
-//! `sympozium skill new`: writes a working skill for the user to change.
+//! `sympozium skill new`: creates a working skill for the user to edit.
 //!
-//! The directory is written under a hidden name and renamed when it is complete. So there is either a complete skill or
-//! nothing, and existing files are never overwritten.
+//! The directory is written under a hidden name and renamed when it is complete. So the result is either a complete
+//! skill or nothing, and existing files are never overwritten.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -68,7 +68,7 @@ pub fn run(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to try, in this order.
+/// The next commands, in this order.
 fn next_steps(form: SkeletonKind, path: &str, name: &str) -> Vec<String> {
     match form {
         SkeletonKind::Sidecar | SkeletonKind::Text => vec![
@@ -87,7 +87,7 @@ fn next_steps(form: SkeletonKind, path: &str, name: &str) -> Vec<String> {
 fn text(written: &NewOutput) -> String {
     let mut lines = Vec::new();
     for file in &written.files {
-        let note = if file.executable { " (a program)" } else { "" };
+        let note = if file.executable { " (executable)" } else { "" };
         lines.push(format!("wrote {}/{}{note}", written.directory, file.path));
     }
     lines.push("next:".to_owned());
@@ -98,26 +98,26 @@ fn text(written: &NewOutput) -> String {
 fn write(parent: &Path, name: &str, files: &[skeleton::File]) -> Result<(), Failure> {
     let directory = open(parent)
         .with_context(|| format!("cannot open {}", display_path(parent)))
-        .map_err(|error| Failure::new(error, "make the directory first, or name another with `--dir`"))?;
+        .map_err(|error| Failure::new(error, "create the directory first, or choose another one with --dir"))?;
     if rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
         return Err(already_exists(parent, name));
     }
     let hidden = format!(".{name}.new-{}", std::process::id());
-    let made = write_files(&directory, &hidden, files).and_then(|()| publish(&directory, &hidden, name));
-    made.map_err(|error| {
-        // Remove as much as was written.
+    let written = write_files(&directory, &hidden, files).and_then(|()| publish(&directory, &hidden, name));
+    written.map_err(|error| {
+        // Remove everything that was written.
         remove(&directory, &hidden, files);
         if error.kind() == io::ErrorKind::AlreadyExists {
             return already_exists(parent, name);
         }
         let error = anyhow!(error).context(format!("cannot write {}", display_path(&parent.join(name))));
-        Failure::new(error, "see that the directory is yours and its disk is not full")
+        Failure::new(error, "check that you can write to the directory and that its disk is not full")
     })
 }
 
 fn already_exists(parent: &Path, name: &str) -> Failure {
-    let error = anyhow!("{} is there already", display_path(&parent.join(name)));
-    Failure::new(error, "choose another name, or remove it first; nothing is overwritten")
+    let error = anyhow!("{} exists already", display_path(&parent.join(name)));
+    Failure::new(error, "choose another name, or remove the directory first; nothing is overwritten")
 }
 
 fn write_files(parent: &OwnedFd, hidden: &str, files: &[skeleton::File]) -> io::Result<()> {

@@ -63,10 +63,10 @@ pub struct RunProjector {
 }
 
 impl RunProjector {
-    /// For a run that was just created or found; `place` has the flags that select its cluster.
-    pub fn new(run: AgentRun, place: TargetFlags, now_ms: u64) -> Self {
+    /// For a run that was just created or found; `target` has the flags that select its cluster.
+    pub fn new(run: AgentRun, target: TargetFlags, now_ms: u64) -> Self {
         Self {
-            target: place,
+            target,
             names: plan::object_names(&run),
             run,
             plan: None,
@@ -153,7 +153,7 @@ impl RunProjector {
             directory: None,
             workspace: None,
         }];
-        // What was seen before belongs after the plan.
+        // What arrived before the plan is emitted after it.
         events.extend(self.project_status(now_ms));
         events.extend(self.project_lines());
         events
@@ -224,10 +224,10 @@ impl RunProjector {
             self.open_questions.remove(&approval);
             events.push(Event::Answered { approval, decision: Some(Decision::Expired), by: None });
         }
-        let is_unseen = self.run.status.is_none() && !self.is_deleted;
-        if is_unseen && !self.warned_no_status && now_ms.saturating_sub(self.created_ms) >= NO_STATUS_TIMEOUT_MS {
+        let has_no_status = self.run.status.is_none() && !self.is_deleted;
+        if has_no_status && !self.warned_no_status && now_ms.saturating_sub(self.created_ms) >= NO_STATUS_TIMEOUT_MS {
             self.warned_no_status = true;
-            let text = "nobody has looked at the run yet; is the controller there? \
+            let text = "the run has no status yet; check that the controller is running: \
                         kubectl get pods -n sympozium-system";
             events.push(Event::Starting { text: text.to_owned() });
         }
@@ -238,11 +238,11 @@ impl RunProjector {
     /// When [`Self::tick`] may have something to emit although no object changes.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let questions = self.open_questions.values().map(|it| it.deadline_ms);
-        let unseen = self.created_ms + NO_STATUS_TIMEOUT_MS;
-        let unseen = Some(unseen).filter(|_| self.run.status.is_none() && !self.warned_no_status);
-        let over = self.finished_ms.map(|it| it + RECORDS_TIMEOUT_MS);
-        let revoked = self.finished_ms.map(|it| it + TEARDOWN_TIMEOUT_MS);
-        let all = questions.chain(unseen).chain(over).chain(revoked);
+        let no_status = self.created_ms + NO_STATUS_TIMEOUT_MS;
+        let no_status = Some(no_status).filter(|_| self.run.status.is_none() && !self.warned_no_status);
+        let records = self.finished_ms.map(|it| it + RECORDS_TIMEOUT_MS);
+        let teardown = self.finished_ms.map(|it| it + TEARDOWN_TIMEOUT_MS);
+        let all = questions.chain(no_status).chain(records).chain(teardown);
         all.min().filter(|_| !self.has_emitted_end)
     }
 
@@ -334,8 +334,8 @@ impl RunProjector {
                 Err(problem) => {
                     self.verifier = None;
                     let text = format!(
-                        "receipt {number} does not follow from those before it ({problem}); \
-                         none behind it is shown"
+                        "receipt {number} does not continue the hash chain ({problem}); \
+                         it and all later receipts are not shown"
                     );
                     events.push(Event::Warning { text });
                 }
@@ -354,39 +354,39 @@ impl RunProjector {
             None if self.is_deleted => RunEnd::Cancelled,
             None => return Vec::new(),
         };
-        let over_ms = *self.finished_ms.get_or_insert(now_ms);
-        let waited = now_ms.saturating_sub(over_ms);
+        let finished_ms = *self.finished_ms.get_or_insert(now_ms);
+        let waited = now_ms.saturating_sub(finished_ms);
         let mut events = self.project_lines();
         let is_complete = self.has_all_segments();
         let leftovers = view::leftovers(&self.run);
-        let had_something = self
+        let had_objects = self
             .run
             .status
             .as_ref()
             .is_some_and(|it| it.plan_digest.is_some() && (it.granted_at.is_some() || it.pod_name.is_some()));
-        let is_revoked = leftovers.as_ref().is_some_and(Vec::is_empty) || !had_something;
+        let is_revoked = leftovers.as_ref().is_some_and(Vec::is_empty) || !had_objects;
         if !self.is_deleted
             && ((!is_complete && waited < RECORDS_TIMEOUT_MS) || (!is_revoked && waited < TEARDOWN_TIMEOUT_MS))
         {
             return events;
         }
-        let (name, place) = (self.run.name_any(), self.target.as_str());
+        let (name, target) = (self.run.name_any(), self.target.as_str());
         let mut warn = |text: String| events.push(Event::Warning { text });
         if self.is_deleted && view::run_end(&self.run).is_none() {
-            warn("the run was deleted in the cluster".to_owned());
+            warn("the AgentRun was deleted".to_owned());
         } else if !is_complete {
             warn(format!(
-                "not everything that the run left has come; `sympozium logs {name}{place}` and \
-                 `sympozium audit {name}{place}` read it later"
+                "some records of the run have not arrived; read them later with `sympozium logs {name}{target}` and \
+                 `sympozium audit {name}{target}`"
             ));
         }
         if leftovers.is_none() && !is_revoked && !self.is_deleted {
             warn(format!(
-                "it is not recorded yet that nothing of the run is left; `sympozium show {name}{place}` tells later"
+                "the teardown of the run is not verified yet; check it later with `sympozium show {name}{target}`"
             ));
         }
         if view::status(&self.run).phase == Some(RunPhase::Skipped) {
-            warn("a hook before the run said that there is nothing to do".to_owned());
+            warn("a pre-run hook reported that there is nothing to do".to_owned());
         }
         for approval in std::mem::take(&mut self.open_questions).into_keys() {
             events.push(Event::Answered { approval, decision: None, by: None });
@@ -414,7 +414,7 @@ struct SegmentQueue {
     next: i32,
     out_of_order: BTreeMap<i32, Vec<String>>,
     out_of_order_bytes: usize,
-    /// Segments that arrived early and did not fit.
+    /// Segments that arrived early and did not fit into the buffer.
     dropped: BTreeSet<i32>,
     ready: Vec<String>,
 }

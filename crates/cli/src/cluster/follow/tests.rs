@@ -9,40 +9,40 @@ fn run() -> AgentRun {
     run
 }
 
-fn cut() -> watcher::Error {
+fn connection_error() -> watcher::Error {
     watcher::Error::WatchFailed(kube::Error::LinesCodecMaxLineLengthExceeded)
 }
 
 #[tokio::test]
-async fn an_outage_is_told_once() {
+async fn an_outage_is_reported_once() {
     let connection = FakeApiServer::new(|_, _| None).connection();
-    let mut trouble = WatchErrors::default();
+    let mut errors = WatchErrors::default();
     let start = Instant::now();
-    let fails = |trouble: &mut WatchErrors, after: u64| {
+    let fail = |errors: &mut WatchErrors, after: u64| {
         let now = start + Duration::from_secs(after);
-        let events = trouble.handle(&connection, WatchedKind::Records, cut(), now);
+        let events = errors.handle(&connection, WatchedKind::Records, connection_error(), now);
         events.map_err(|error| error.summary()).unwrap().len()
     };
-    assert_eq!(fails(&mut trouble, 0), 1);
+    assert_eq!(fail(&mut errors, 0), 1);
     // A new list request does not mean that the server responds.
-    trouble.observe(&WatchEvent::Listing);
-    assert_eq!(fails(&mut trouble, 40), 0);
-    assert_eq!(fails(&mut trouble, 100), 0);
-    assert_eq!(fails(&mut trouble, 200), 0);
+    errors.observe(&WatchEvent::Listing);
+    assert_eq!(fail(&mut errors, 40), 0);
+    assert_eq!(fail(&mut errors, 100), 0);
+    assert_eq!(fail(&mut errors, 200), 0);
     // The watch recovered silently, and fails again much later.
-    assert_eq!(fails(&mut trouble, 400), 1);
+    assert_eq!(fail(&mut errors, 400), 1);
     // The server has responded: the next failure is another outage.
-    trouble.observe(&WatchEvent::Responded);
-    assert_eq!(fails(&mut trouble, 401), 1);
-    trouble.observe(&WatchEvent::Run(Box::new(run())));
-    assert_eq!(fails(&mut trouble, 402), 1);
+    errors.observe(&WatchEvent::Responded);
+    assert_eq!(fail(&mut errors, 401), 1);
+    errors.observe(&WatchEvent::Run(Box::new(run())));
+    assert_eq!(fail(&mut errors, 402), 1);
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_is_noticed() {
+async fn a_silent_api_server_fails_the_watches() {
     let fake = FakeApiServer::new(|_, _| None);
     for mut watch in start_watches(&fake.connection(), &run()) {
-        let seen = async {
+        let event = async {
             loop {
                 match watch.next().await {
                     Some(WatchEvent::Listing) => {}
@@ -50,13 +50,13 @@ async fn whoever_says_nothing_is_noticed() {
                 }
             }
         };
-        let seen = tokio::time::timeout(Duration::from_secs(60), seen).await;
-        assert!(matches!(seen, Ok(Some(WatchEvent::Failed(..)))), "{seen:?}");
+        let event = tokio::time::timeout(Duration::from_secs(60), event).await;
+        assert!(matches!(event, Ok(Some(WatchEvent::Failed(..)))), "{event:?}");
     }
 }
 
 #[tokio::test]
-async fn whoever_reads_first_misses_nothing_of_a_long_run() {
+async fn a_reader_from_the_start_gets_every_event_of_a_long_run() {
     const LINES: usize = 3_000;
     const SEGMENTS: usize = 12;
     let digest = format!("sha256:{}", "1".repeat(64));
@@ -80,14 +80,14 @@ async fn whoever_reads_first_misses_nothing_of_a_long_run() {
     };
     // The first segment arrives last, and with it all others become ready.
     let records: Vec<Value> = (0..SEGMENTS).rev().map(record).collect();
-    let there = serde_json::to_value(&run).unwrap();
+    let listed = serde_json::to_value(&run).unwrap();
     let fake = FakeApiServer::new(move |_, path| {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         if query.contains("watch=true") {
             return None;
         }
         Some(match path.rsplit('/').next().unwrap_or_default() {
-            "agentruns" => (200, list_page(std::slice::from_ref(&there), "")),
+            "agentruns" => (200, list_page(std::slice::from_ref(&listed), "")),
             "runrecords" => (200, list_page(&records, "")),
             "toolapprovals" => (200, list_page(&[], "")),
             other => not_found(other),

@@ -19,7 +19,7 @@ fn records(segments: &[usize]) -> Records {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_segments_are_reported() {
     let report = |segments: Value| -> RunReport {
         let report = json!({"reportedAt": "2027-01-15T08:00:00Z", "transcriptSegments": segments});
         serde_json::from_value(report).unwrap()
@@ -51,19 +51,19 @@ fn a_part_has_no_log_before_there_is_a_pod() {
             other => panic!("{other:?}"),
         }
     };
-    let waits = json!({"phase": "Pending", "conditions": [{"type": "Admitted", "status": "Unknown",
-        "reason": "Waiting", "message": "SkillPack `shell` is not there yet",
+    let pending = json!({"phase": "Pending", "conditions": [{"type": "Admitted", "status": "Unknown",
+        "reason": "Waiting", "message": "the run waits for SkillPack shell, which does not exist in namespace team",
         "lastTransitionTime": "2027-01-15T08:00:00Z"}]});
     assert_eq!(
-        logs(waits),
-        "error: the run has no pod yet, and part `agent` no log: SkillPack `shell` is not there yet\n\
-         hint: `sympozium show nightly --context kind -n team` says how the run stands\n"
+        logs(pending),
+        "error: part `agent` has no log, because the run has no pod yet: the run waits for SkillPack shell, which does not exist in namespace team\n\
+         hint: `sympozium show nightly --context kind -n team` prints the state of the run\n"
     );
-    let over = logs(json!({"phase": "Cancelled"}));
-    assert!(over.starts_with("error: the run's pod is gone, "), "{over}");
+    let ended = logs(json!({"phase": "Cancelled"}));
+    assert!(ended.starts_with("error: part `agent` has no log: the run has no pod any more, "), "{ended}");
 }
 
-/// Takes nothing.
+/// Expects no output.
 struct NoSink;
 
 impl LogSink for NoSink {

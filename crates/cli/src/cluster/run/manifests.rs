@@ -139,7 +139,7 @@ metadata: {name: other}
         assert_eq!(names, [(FileObjectKind::Secret, "key"), (FileObjectKind::Agent, "worker")]);
         // In the form that the API server accepts.
         assert_eq!(composed.objects[1].value["spec"]["skills"], json!([{"skillPackRef": "tools"}]));
-        assert_eq!(composed.warnings, ["Service `other` of the files is left alone; `kubectl apply` makes it"]);
+        assert_eq!(composed.warnings, ["Service `other` of the files is not created; create it with `kubectl apply`"]);
     }
 
     #[test]

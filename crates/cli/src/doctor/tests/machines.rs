@@ -74,7 +74,7 @@ pub fn root_with_hybrid_cgroups() -> Features {
     }
 }
 
-/// An ordinary user to whose session systemd has delegated nothing.
+/// An ordinary user without a delegated cgroup.
 pub fn ordinary_user_on_cgroup_v2() -> Features {
     let refused = "/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope: Permission denied (os error 13)";
     Features {
@@ -93,7 +93,7 @@ pub fn ordinary_user_on_cgroup_v2() -> Features {
     }
 }
 
-/// Ubuntu 24.04: a user namespace can be created, and AppArmor then refuses everything that it would be needed for.
+/// Ubuntu 24.04: a user namespace can be created, but AppArmor denies all operations in it.
 pub fn ubuntu_with_blocked_user_namespaces() -> Features {
     let why = "making the namespace inside a user namespace: Operation not permitted (os error 1)";
     Features {

@@ -15,12 +15,12 @@ pub fn format_receipt(receipt: &Receipt) -> String {
 
 fn describe_event(event: &Event) -> String {
     match event {
-        Event::Started { run, by } => format!("began: run {run}, by {by}"),
+        Event::Started { run, by } => format!("started: run {run}, by {by}"),
         Event::Called { call, tool, pack, arguments, gate: _, decided, reason } => {
             let of = pack.as_ref().map(|pack| format!(" of {pack}"));
             let why = reason.as_ref().map(|reason| format!(": {reason}"));
             format!(
-                "call {call}: {tool}{} with {} is {}{}",
+                "call {call}: {tool}{} with arguments {}: {}{}",
                 of.unwrap_or_default(),
                 short_digest(arguments),
                 describe_decision(*decided),
@@ -28,12 +28,12 @@ fn describe_event(event: &Event) -> String {
             )
         }
         Event::Asked { call, action, approval } => {
-            format!("call {call}: a person is asked about {} ({approval})", short_digest(action))
+            format!("call {call}: action {} needs approval ({approval})", short_digest(action))
         }
         Event::Answered { call, action, decided, by } => {
             let by = by.as_ref().map(|by| format!(" by {by}"));
             let by = by.unwrap_or_default();
-            format!("call {call}: {} is {}{by}", short_digest(action), describe_decision(*decided))
+            format!("call {call}: action {}: {}{by}", short_digest(action), describe_decision(*decided))
         }
         Event::Acted { call, by, action, outcome, output, duration_ms, isolation } => {
             let who = match by {
@@ -41,21 +41,21 @@ fn describe_event(event: &Event) -> String {
                 Actor::Bridge => "the bridge",
                 Actor::Skill => "the skill",
             };
-            let more = if output.truncated { " and more" } else { "" };
-            let held = isolation.as_ref().map(|seen| {
-                let held = match seen.guarantees.is_empty() {
+            let truncated = if output.truncated { " (truncated)" } else { "" };
+            let enforced = isolation.as_ref().map(|live| {
+                let guarantees = match live.guarantees.is_empty() {
                     true => "nothing".to_owned(),
-                    false => seen.guarantees.join(", "),
+                    false => live.guarantees.join(", "),
                 };
-                format!("; enforced ({}): {held}", seen.profile)
+                format!("; enforced ({}): {guarantees}", live.profile)
             });
             format!(
-                "call {call}: {who} did {}: {}, {} bytes{more} in {}{}",
+                "call {call}: {who} executed action {}: {}, {} bytes of output{truncated} in {}{}",
                 short_digest(action),
                 describe_outcome(outcome),
                 output.bytes,
                 duration::format_duration(*duration_ms),
-                held.unwrap_or_default()
+                enforced.unwrap_or_default()
             )
         }
         Event::Model {
@@ -70,16 +70,16 @@ fn describe_event(event: &Event) -> String {
         } => {
             let status = match status {
                 Some(status) => format!("status {status}"),
-                None => "no answer".to_owned(),
+                None => "no response".to_owned(),
             };
             let tokens = match (input_tokens, output_tokens) {
                 (None, None) => String::new(),
-                (read, wrote) => {
+                (input, output) => {
                     let count = |tokens: &Option<u64>| match tokens {
                         Some(tokens) => tokens.to_string(),
-                        None => "an unknown number of".to_owned(),
+                        None => "unknown".to_owned(),
                     };
-                    format!(", {} tokens read and {} written", count(read), count(wrote))
+                    format!(", tokens: {} input, {} output", count(input), count(output))
                 }
             };
             let error = error.as_ref().map(|error| format!(": {error}"));
@@ -92,13 +92,13 @@ fn describe_event(event: &Event) -> String {
         Event::Foreign { pack, what, name, ends_run } => {
             let what = match what {
                 ForeignKind::Request => "a request that the bridge did not write",
-                ForeignKind::Claim => "a claim of no request of the bridge",
-                ForeignKind::Result => "a result of no request of the bridge, or a second one",
+                ForeignKind::Claim => "a claim without a request of the bridge",
+                ForeignKind::Result => "a result without a request of the bridge, or a second one",
                 ForeignKind::Done => "a `done` that the bridge did not write",
-                ForeignKind::Start => "a further start of the executor",
+                ForeignKind::Start => "another start of the executor",
             };
-            let end = if *ends_run { "; it ends the run" } else { "" };
-            format!("found in the /ipc of {pack}: {what}: {name}{end}")
+            let end = if *ends_run { "; the run ends" } else { "" };
+            format!("unexpected file in /ipc of {pack}: {what}: {name}{end}")
         }
         Event::Ended { outcome, result } => {
             let result = result.as_ref().map(|it| format!(", with answer {}", short_digest(it)));
@@ -110,10 +110,10 @@ fn describe_event(event: &Event) -> String {
 fn describe_decision(decided: CallDecision) -> &'static str {
     match decided {
         CallDecision::Allowed => "allowed",
-        CallDecision::Waiting => "waiting for a person",
+        CallDecision::Waiting => "waiting for approval",
         CallDecision::Denied => "denied",
         CallDecision::Refused => "refused",
-        CallDecision::Expired => "denied, because nobody answered in time",
+        CallDecision::Expired => "denied, because the question expired",
     }
 }
 
@@ -121,13 +121,13 @@ fn describe_outcome(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Done => "done".to_owned(),
         Outcome::Exited { code } => format!("exit code {code}"),
-        Outcome::TimedOut => "its time was up".to_owned(),
+        Outcome::TimedOut => "timed out".to_owned(),
         Outcome::Cancelled => "cancelled".to_owned(),
         Outcome::Failed { why } => format!("failed: {why}"),
     }
 }
 
-/// Enough of a hash to tell one from another in a list; `-o jsonl` has all of it.
+/// A prefix of a hash that distinguishes it in a list; `-o jsonl` has the whole hash.
 fn short_digest(digest: &Digest) -> String {
     digest.to_string().chars().take(19).collect()
 }

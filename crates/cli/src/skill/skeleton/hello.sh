@@ -1,5 +1,6 @@
 #!/bin/sh
-# Greets whoever is named. A script of a skill should need few programs, ask nothing, print what matters, and fail loudly.
+# Greets a person by name. A script of a skill should need few programs, ask no questions, print only its result, and
+# report errors.
 set -eu
 
 if [ "$#" -ne 1 ] || [ -z "$1" ]; then
