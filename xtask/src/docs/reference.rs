@@ -43,8 +43,7 @@ fn render() -> anyhow::Result<String> {
     let scratch = tempfile::tempdir().context("making a directory for the reference")?;
     let path = scratch.path().join("reference.md");
     // The whole workspace, though one of its programs is meant: with the features that `make test` has built it with.
-    let arguments =
-        ["test", "--quiet", "--workspace", "--locked", "--bin", "sympozium", "the_reference_is_what_the_program_says"];
+    let arguments = ["test", "--quiet", "--workspace", "--locked", "--bin", "sympozium", "the_reference_is_current"];
     output(cargo(&arguments).env(VARIABLE, &path)).context("having the programs say what their commands are")?;
     fs::read_to_string(&path).map_err(|error| {
         hinted(format!("the test that makes {PAGE} wrote nothing: {error}"), "it is in crates/cli/src/main.rs")

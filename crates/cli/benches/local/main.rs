@@ -28,23 +28,23 @@ const ROUNDS: usize = 21;
 const COMMANDS: usize = 40;
 
 fn main() {
-    let world = World::new();
+    let harness = Harness::new();
     let mut suite = Suite::new("local");
-    whole_run(&mut suite, &world);
-    let further = further_commands(&mut suite, &world);
+    whole_run(&mut suite, &harness);
+    let further = further_commands(&mut suite, &harness);
     peers::compare(&mut suite, further);
-    memory::measure(&mut suite, &world);
+    memory::measure(&mut suite, &harness);
     let path = suite.write().expect("the rows can be written");
     println!("wrote {}", path.display());
 }
 
 /// The program, and a directory for everything of its runs.
-pub struct World {
+pub struct Harness {
     program: PathBuf,
     directory: TempDir,
 }
 
-impl World {
+impl Harness {
     fn new() -> Self {
         let program = static_build::shipped("sympozium").expect("the program is built");
         // Not below /tmp, which sandboxes have of their own; and on the disk that states are on.
@@ -131,13 +131,13 @@ spec:
 ";
 
 /// The whole process against bubblewrap with the same command, in the same binds.
-fn whole_run(suite: &mut Suite, world: &World) {
-    let manifests = world.manifests("one.yaml", &["echo hello"]);
-    world.run(&manifests);
+fn whole_run(suite: &mut Suite, harness: &Harness) {
+    let manifests = harness.manifests("one.yaml", &["echo hello"]);
+    harness.run(&manifests);
     let (mut ratios, mut runs, mut wraps) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let wrapped = peers::bubblewrap();
-        let run = world.run(&manifests);
+        let run = harness.run(&manifests);
         ratios.push(run.as_secs_f64() / wrapped.as_secs_f64());
         runs.push(run.as_secs_f64() * 1e3);
         wraps.push(wrapped.as_secs_f64() * 1e3);
@@ -152,12 +152,12 @@ fn whole_run(suite: &mut Suite, world: &World) {
 }
 
 /// What each further command of a run takes, the model's turn included: a run with many less a run with one.
-fn further_commands(suite: &mut Suite, world: &World) -> Duration {
-    let one = world.manifests("one.yaml", &["echo hello"]);
+fn further_commands(suite: &mut Suite, harness: &Harness) -> Duration {
+    let one = harness.manifests("one.yaml", &["echo hello"]);
     // An agent stops itself that makes the same call again and again.
     let all: Vec<String> = (0..=COMMANDS).map(|number| format!("echo {number}")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    let many = world.manifests("many.yaml", &all);
+    let many = harness.manifests("many.yaml", &all);
     let raw = || {
         let start = Instant::now();
         for _ in 0..COMMANDS {
@@ -168,7 +168,7 @@ fn further_commands(suite: &mut Suite, world: &World) -> Duration {
     let (mut added, mut further) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let raw = raw();
-        let (single, all) = (world.run(&one), world.run(&many));
+        let (single, all) = (harness.run(&one), harness.run(&many));
         let each = all.saturating_sub(single).as_secs_f64() / COMMANDS as f64;
         added.push((each - raw) * 1e3);
         further.push(each);

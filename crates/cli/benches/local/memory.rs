@@ -8,18 +8,18 @@ use std::time::Duration;
 use sympozium_testkit::bench::{Suite, Target, median};
 use sympozium_testkit::wait_until;
 
-use super::World;
+use super::Harness;
 
 const ROUNDS: usize = 5;
 /// How long the command may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All processes of a run, each page counted once however many share it.
-pub fn measure(suite: &mut Suite, world: &World) {
-    let manifests = world.manifests("sleeping.yaml", &["sleep 30"]);
+pub fn measure(suite: &mut Suite, harness: &Harness) {
+    let manifests = harness.manifests("sleeping.yaml", &["sleep 30"]);
     let (mut resident, mut alone) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let mut run = world.command(&manifests).spawn().expect("it starts");
+        let mut run = harness.command(&manifests).spawn().expect("it starts");
         let sleeps = || tree(&run).iter().any(|pid| is_sleep(*pid));
         assert!(wait_until(PATIENCE, sleeps), "the command of the run does not start");
         let tree = tree(&run);

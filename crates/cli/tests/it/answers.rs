@@ -1,26 +1,26 @@
-//! What the tools of the packs make of what a cluster says.
+//! The output of the packs' tools for given output of a cluster.
 
 use serde_json::{Value, json};
 use sympozium_testkit::skip;
 
 use crate::packs::{all, tools};
-use crate::scripts::World;
+use crate::scripts::Harness;
 use crate::{stderr, stdout};
 
-/// What a tool prints when `kubectl` and `curl` answer so; none where the machine lacks a program.
+/// The output of a tool for given output of `kubectl` and `curl`; `None` if this machine lacks a program.
 fn answer(tool: &str, arguments: &[&str], env: &[(&str, &str)]) -> Option<String> {
     let packs = all();
-    let world = World::new(&packs)?;
+    let harness = Harness::new(&packs)?;
     let mut declared = packs.values().flat_map(tools);
     let tool = declared.find(|it| it.name == tool).unwrap();
     let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
-    let (output, _) = world.call(&["/bin/sh"], tool, &arguments, env);
+    let (output, _) = harness.call(&["/bin/sh"], tool, &arguments, env);
     assert!(output.status.success(), "{}", stderr(&output));
     Some(stdout(&output).to_owned())
 }
 
 #[test]
-fn pods_that_are_well_are_left_out() {
+fn healthy_pods_are_omitted() {
     let everywhere = "shop web-1 0/1 CrashLoopBackOff 5 (3m ago) 10m\n\
         shop web-2 1/1 Running 0 10m\n\
         shop web-3 1/2 Running 0 10m\n\
@@ -54,7 +54,7 @@ fn event(reason: &str, more: Value) -> Value {
 }
 
 #[test]
-fn events_are_ordered_by_when_they_were_last_seen() {
+fn events_are_sorted_by_last_occurrence() {
     let events = json!({"items": [
         event("BackOff", json!({"count": 4, "lastTimestamp": "2026-01-01T00:02:00Z", "message": "two\nlines\u{1b}[2J"})),
         event("New", json!({"eventTime": "2026-01-01T00:01:00.000000Z"})),
@@ -69,7 +69,7 @@ fn events_are_ordered_by_when_they_were_last_seen() {
 }
 
 #[test]
-fn use_is_shown_beside_limits() {
+fn usage_is_listed_with_limits() {
     let pods = json!({"items": [{
         "metadata": {"name": "web-1"},
         "spec": {"containers": [
@@ -98,7 +98,7 @@ fn use_is_shown_beside_limits() {
 }
 
 #[test]
-fn errors_of_one_shape_are_counted_together() {
+fn similar_errors_are_grouped() {
     let lines = "[pod/web-1/app] 2026-01-01T00:00:00Z error: dial 10.0.0.1:5432 timeout\n\
         [pod/web-2/app] 2026-01-01T00:00:01Z error: dial 10.0.0.2:5432 timeout\n\
         [pod/web-2/app] 2026-01-01T00:00:02Z Panic in request deadbeefcafe0001\n\
@@ -110,7 +110,7 @@ fn errors_of_one_shape_are_counted_together() {
 }
 
 #[test]
-fn changes_are_told_with_who_made_them() {
+fn changes_are_listed_with_their_authors() {
     let field = |manager: &str, time: &str, subresource: Option<&str>| json!({"manager": manager, "operation": "Update", "time": time, "subresource": subresource});
     let objects = json!({"items": [
         {
@@ -167,9 +167,9 @@ fn a_model_is_compared_with_every_node() {
 }
 
 #[test]
-fn a_snapshot_is_a_new_directory_with_the_logs_of_sick_pods() {
+fn a_snapshot_is_a_new_directory_with_the_logs_of_unhealthy_pods() {
     let packs = all();
-    let Some(world) = World::new(&packs) else {
+    let Some(harness) = Harness::new(&packs) else {
         skip!("no jq");
     };
     let pods = json!({"items": [
@@ -180,13 +180,13 @@ fn a_snapshot_is_a_new_directory_with_the_logs_of_sick_pods() {
     ]})
     .to_string();
     let tool = tools(&packs["incident-response"]).iter().find(|it| it.name == "incident_snapshot").unwrap();
-    let (output, called) = world.call(&["/bin/sh"], tool, &["slow".to_owned()], &[("ANSWER", &pods)]);
+    let (output, called) = harness.call(&["/bin/sh"], tool, &["slow".to_owned()], &[("ANSWER", &pods)]);
     let told = stdout(&output);
     assert!(told.ends_with("-slow; logs of: sick\nrestarts\n"), "{told}");
     let logs = called.lines().filter(|it| it.contains("[logs]"));
     let logs: Vec<&str> = logs.map(|it| it.rsplit_once(' ').unwrap().1).collect();
     assert_eq!(logs, ["[pod/sick]", "[pod/sick]", "[pod/restarts]", "[pod/restarts]"]);
-    let saved = std::fs::read_dir(world.path("workspace/incidents")).unwrap();
+    let saved = std::fs::read_dir(harness.path("workspace/incidents")).unwrap();
     let directory = saved.map(|it| it.unwrap().path()).next().unwrap();
     let mut files: Vec<String> =
         std::fs::read_dir(directory).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
@@ -212,7 +212,7 @@ fn a_snapshot_is_a_new_directory_with_the_logs_of_sick_pods() {
 #[test]
 fn answers_of_prometheus_and_loki_are_short() {
     let packs = all();
-    let Some(_) = World::new(&packs) else {
+    let Some(_) = Harness::new(&packs) else {
         skip!("no jq");
     };
     let address = ("SKILL_PROMETHEUS_URL", "http://prometheus.test");

@@ -1,4 +1,4 @@
-//! `sympozium approvals`, `approve` and `deny`, of runs that a test speaks for.
+//! `sympozium approvals`, `approve` and `deny`, for runs whose side of the control socket the test plays.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,10 +13,10 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 
 use crate::records::{HOSTILE, Run, State, action, question};
-use crate::{program, shown, stdout};
+use crate::{format_output, program, stdout};
 
-/// A run that goes on.
-fn waits(state: &State, number: u8, name: &str) -> (Run, OwnedFd) {
+/// A run that waits for approval. The descriptor holds its lock.
+fn waiting_run(state: &State, number: u8, name: &str) -> (Run, OwnedFd) {
     let run = state.run(number, name).with(json!({"outcome": null, "endedMs": null, "phase": "waiting"}));
     let alive = run.alive();
     (run, alive)
@@ -27,58 +27,58 @@ fn questions(all: &[Value]) -> Value {
 }
 
 #[test]
-fn nobody_waits() {
+fn no_question_is_pending() {
     let state = State::new();
     state.run(1, "over");
     // Dead, though its record says otherwise and its socket is there.
     let killed = state.run(2, "killed").with(json!({"outcome": null, "endedMs": null, "phase": "waiting"}));
     drop(crate::records::bound(&killed.at("control.sock")));
-    insta::assert_snapshot!(state.shown(&["approvals"]), @"
+    insta::assert_snapshot!(state.snapshot(&["approvals"]), @"
     exit code: 0
     ----- stdout -----
     ----- stderr -----
-    no run waits for a person
+    there are no pending questions
     ");
-    insta::assert_snapshot!(state.shown(&["approve", "killed"]), @"
+    insta::assert_snapshot!(state.snapshot(&["approve", "killed"]), @"
     exit code: 1
     ----- stdout -----
     ----- stderr -----
-    error: run `killed` waits for nobody
-    hint: `sympozium approvals` lists what waits
+    error: run `killed` has no pending question
+    hint: `sympozium approvals` lists the pending questions
     ");
-    insta::assert_snapshot!(state.shown(&["deny", "--all"]), @"
+    insta::assert_snapshot!(state.snapshot(&["deny", "--all"]), @"
     exit code: 1
     ----- stdout -----
     ----- stderr -----
-    error: no run waits for a person
-    hint: it may have been answered; `sympozium approvals` lists what waits
+    error: there are no pending questions
+    hint: the question may be decided or expired; `sympozium approvals` lists the pending questions
     ");
 }
 
 #[test]
 fn questions_of_all_runs_are_listed() {
     let state = State::new();
-    let (first, _first) = waits(&state, 1, "one");
-    let (second, _second) = waits(&state, 2, "two");
+    let (first, _first) = waiting_run(&state, 1, "one");
+    let (second, _second) = waiting_run(&state, 2, "two");
     let q1 = question("q1", 'a', "tool: execute_command of git\nin: skill-git\nshell: git push");
     let q2 = question("q2", 'b', "tool: fetch_url");
     let listed = [questions(from_ref(&q1)), questions(&[q1])];
     let first = first.answering(listed.to_vec());
     let second = second.answering(vec![questions(from_ref(&q2)), questions(&[q2])]);
-    insta::assert_snapshot!(state.shown(&["approvals"]), @"
+    insta::assert_snapshot!(state.snapshot(&["approvals"]), @"
     exit code: 0
     ----- stdout -----
-    q1 of one (11111111), to be answered within 5h 1m:
+    q1 of one (11111111), expires in 5h 1m:
         tool: execute_command of git
         in: skill-git
         shell: git push
-      yes: sympozium approve 11111111 --action sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa [--for-the-run]
-      no:  sympozium deny 11111111 --action sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+      to approve: sympozium approve 11111111 --action sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa [--for-the-run]
+      to deny:    sympozium deny 11111111 --action sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 
-    q2 of two (22222222), to be answered within 5h 1m:
+    q2 of two (22222222), expires in 5h 1m:
         tool: fetch_url
-      yes: sympozium approve 22222222 --action sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
-      no:  sympozium deny 22222222 --action sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
+      to approve: sympozium approve 22222222 --action sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
+      to deny:    sympozium deny 22222222 --action sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
     ----- stderr -----
     ");
     let output = state.sympozium(&["approvals", "-o", "json"]);
@@ -90,9 +90,9 @@ fn questions_of_all_runs_are_listed() {
 }
 
 #[test]
-fn nothing_is_approved_that_nobody_saw() {
+fn an_action_that_was_not_shown_is_not_approved() {
     let state = State::new();
-    let (run, _alive) = waits(&state, 1, "one");
+    let (run, _alive) = waiting_run(&state, 1, "one");
     let q1 = question("q1", 'a', "shell: git push");
     let asked = json!({"request": "questions"});
     for arguments in [
@@ -102,29 +102,32 @@ fn nothing_is_approved_that_nobody_saw() {
         &["approve", "--all", "--yes"],
     ] {
         let answering = run.answering(vec![questions(from_ref(&q1))]);
-        let text = state.shown(arguments);
+        let text = state.snapshot(arguments);
         assert_eq!(
             text,
-            "exit code: 1\n----- stdout -----\n----- stderr -----\nerror: nobody at a terminal sees what would be approved; nothing was\n\
-             hint: look at `sympozium approvals`, and name the exact action with --action sha256:…\n"
+            "exit code: 1\n----- stdout -----\n----- stderr -----\nerror: nothing was approved: without a terminal, the action cannot be shown before it is approved\n\
+             hint: `sympozium approvals` prints the action and its hash; name the hash with --action sha256:…\n"
         );
         assert_eq!(answering.join().unwrap(), from_ref(&asked));
         std::fs::remove_file(run.at("control.sock")).unwrap();
     }
-    // Another action than the one that waits.
+    // Not the action of the pending question.
     let answering = run.answering(vec![questions(&[q1])]);
-    let text = state.shown(&["approve", "one", "--action", &action('b')]);
-    assert!(text.starts_with("exit code: 1\n") && text.contains("no question about sha256:bbbb"), "{text}");
+    let text = state.snapshot(&["approve", "one", "--action", &action('b')]);
+    assert!(
+        text.starts_with("exit code: 1\n") && text.contains("there is no pending question about action sha256:bbbb"),
+        "{text}"
+    );
     assert_eq!(answering.join().unwrap(), [asked]);
 }
 
 #[test]
 fn the_exact_action_is_approved_and_denied() {
     let state = State::new();
-    let (run, _alive) = waits(&state, 1, "one");
+    let (run, _alive) = waiting_run(&state, 1, "one");
     let q1 = question("q1", 'a', "shell: git push");
-    let decide = |says: &str, reason: Option<&str>| {
-        let mut request = json!({"request": "decide", "approval": "q1", "action": action('a'), "says": says});
+    let decide = |choice: &str, reason: Option<&str>| {
+        let mut request = json!({"request": "decide", "approval": "q1", "action": action('a'), "says": choice});
         if let Some(reason) = reason {
             request["reason"] = reason.into();
         }
@@ -132,7 +135,7 @@ fn the_exact_action_is_approved_and_denied() {
     };
     let hash = action('a');
     let refused = format!("the policy does not let you {HOSTILE}");
-    for (arguments, reply, request, code, said) in [
+    for (arguments, reply, request, code, expected) in [
         (
             &["approve", "one", "--action", &hash][..],
             json!({"reply": "counted", "more": 0}),
@@ -145,14 +148,14 @@ fn the_exact_action_is_approved_and_denied() {
             json!({"reply": "counted", "more": 0}),
             decide("yesForTheRun", None),
             0,
-            "approved: q1 of one (11111111), as often as the run repeats it\n",
+            "approved: q1 of one (11111111), for every repetition of this action in the run\n",
         ),
         (
             &["approve", "one", "--action", &hash],
             json!({"reply": "counted", "more": 2}),
             decide("yes", None),
             0,
-            "noted: q1 of one (11111111): 2 more people must say yes\n",
+            "recorded: q1 of one (11111111): 2 more approvals are required\n",
         ),
         (
             &["approve", "one", "--action", &hash],
@@ -178,54 +181,59 @@ fn the_exact_action_is_approved_and_denied() {
     ] {
         let answering = run.answering(vec![questions(from_ref(&q1)), reply]);
         let output = state.sympozium(arguments);
-        assert_eq!((output.status.code(), stdout(&output)), (Some(code), said), "{arguments:?}: {}", shown(&output));
+        assert_eq!(
+            (output.status.code(), stdout(&output)),
+            (Some(code), expected),
+            "{arguments:?}: {}",
+            format_output(&output)
+        );
         assert_eq!(answering.join().unwrap()[1], request, "{arguments:?}");
-        assert!(!shown(&output).contains('\u{1b}'), "{arguments:?}");
+        assert!(!format_output(&output).contains('\u{1b}'), "{arguments:?}");
         std::fs::remove_file(run.at("control.sock")).unwrap();
     }
     let long = "x".repeat(1001);
-    let text = state.shown(&["deny", "one", "--reason", &long]);
+    let text = state.snapshot(&["deny", "one", "--reason", &long]);
     assert!(text.starts_with("exit code: 2\n"), "{text}");
 }
 
 #[test]
-fn what_a_run_shows_cannot_repaint_the_terminal() {
+fn a_question_cannot_send_escape_sequences_to_the_terminal() {
     let state = State::new();
-    let (run, _alive) = waits(&state, 1, HOSTILE);
-    let hostile = question(HOSTILE, 'a', &format!("shell: {HOSTILE}\n  yes: forged"));
+    let (run, _alive) = waiting_run(&state, 1, HOSTILE);
+    let hostile = question(HOSTILE, 'a', &format!("shell: {HOSTILE}\n  to approve: forged"));
     let answering = run.answering(vec![questions(&[hostile])]);
     let output = state.sympozium(&["approvals"]);
     answering.join().unwrap();
     let text = stdout(&output);
     assert!(!text.contains(['\u{1b}', '\u{202e}', '\r', '\u{9b}']), "{text:?}");
-    // What it wrote is set in further than what we say.
-    assert!(text.contains("\n      yes: forged\n  yes: sympozium approve 11111111 "), "{text}");
+    // The text of the question is indented more than our own lines.
+    assert!(text.contains("\n      to approve: forged\n  to approve: sympozium approve 11111111 "), "{text}");
 }
 
 #[test]
-fn a_run_that_says_nonsense_is_left_out() {
+fn a_run_with_an_invalid_reply_is_skipped() {
     let state = State::new();
-    let (run, _alive) = waits(&state, 1, "one");
+    let (run, _alive) = waiting_run(&state, 1, "one");
     let answering = run.answering(vec![json!({"reply": "stopping"})]);
-    let text = state.shown(&["approvals"]);
+    let text = state.snapshot(&["approvals"]);
     answering.join().unwrap();
     assert!(text.starts_with("exit code: 0\n"), "{text}");
     assert!(
-        text.contains("warning: one does not answer: the run answers something else than it was asked\n"),
+        text.contains("warning: cannot read the questions of one: the reply of the run does not match the request\n"),
         "{text}"
     );
 }
 
-/// The program at a terminal, at which this is typed: its exit code, and what is on the screen.
+/// Runs the program on a terminal and types `typed` at the prompt. Returns the exit code and the screen.
 fn at_terminal(state: &State, arguments: &[&str], typed: &str) -> (Option<i32>, String) {
     let mut ours: File = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap().into();
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();
     let path = ptsname(&ours, Vec::new()).unwrap();
     let path = OsStr::from_bytes(path.as_bytes());
-    // A test binary may lead a session: it must not get the terminal as its own, and SIGHUP when that is closed.
+    // A test binary may lead a session: it must not get a controlling terminal, whose closing sends SIGHUP.
     let theirs = || -> OwnedFd { open(path, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap() };
-    // Before it asks: a terminal keeps what is typed ahead, and it must not count.
+    // Typed before the prompt: the terminal buffers it, and it must not count as an answer.
     ours.write_all(b"y\ny\n").unwrap();
     let mut child = program(arguments);
     child.env("SYMPOZIUM_STATE", state.root());
@@ -234,7 +242,7 @@ fn at_terminal(state: &State, arguments: &[&str], typed: &str) -> (Option<i32>, 
     drop(child);
     let mut screen = Vec::new();
     let mut piece = [0; 4096];
-    // Reading fails once nobody has the other side open.
+    // Reading fails once no process has the other side open.
     let mut has_typed = false;
     while let Ok(read @ 1..) = ours.read(&mut piece) {
         screen.extend_from_slice(&piece[..read]);
@@ -248,9 +256,9 @@ fn at_terminal(state: &State, arguments: &[&str], typed: &str) -> (Option<i32>, 
 }
 
 #[test]
-fn at_a_terminal_what_is_approved_is_shown_and_asked_about() {
+fn on_a_terminal_the_action_is_shown_and_confirmed() {
     let state = State::new();
-    let (run, _alive) = waits(&state, 1, "one");
+    let (run, _alive) = waiting_run(&state, 1, "one");
     let q1 = question("q1", 'a', "shell: git push");
     let decided = json!({"request": "decide", "approval": "q1", "action": action('a'), "says": "yes"});
     for (arguments, typed, is_approved) in [
@@ -273,7 +281,7 @@ fn at_a_terminal_what_is_approved_is_shown_and_asked_about() {
         assert_eq!(requests.get(1), is_approved.then_some(&decided), "{typed:?}");
         let last = match is_approved {
             true => "approved: q1 of one (11111111)\n",
-            false => "not approved; it waits on\n",
+            false => "not approved; the question is still pending\n",
         };
         assert!(screen.ends_with(last), "{typed:?}: {screen}");
         std::fs::remove_file(run.at("control.sock")).unwrap();

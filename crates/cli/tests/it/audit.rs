@@ -5,14 +5,14 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::records::{Run, State, attend, bound, events};
-use crate::{program, shown, stderr, stdout};
+use crate::{format_output, program, stderr, stdout};
 
 fn lines(run: &Run) -> Vec<String> {
     let text = fs::read_to_string(run.at("receipts.jsonl")).unwrap();
     text.lines().map(str::to_owned).collect()
 }
 
-/// Writes other receipts, of which as many bytes count as there are.
+/// Replaces the receipts, and their length in the report.
 fn rewrite(run: &Run, lines: &[String]) {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     fs::write(run.at("receipts.jsonl"), &text).unwrap();
@@ -22,19 +22,19 @@ fn rewrite(run: &Run, lines: &[String]) {
 }
 
 #[test]
-fn receipts_are_told_in_words() {
+fn receipts_are_printed_as_text() {
     let state = State::new();
     state.run(1, "verify");
-    insta::assert_snapshot!(state.shown(&["audit", "1111"]), @"
+    insta::assert_snapshot!(state.snapshot(&["audit", "1111"]), @"
     exit code: 0
     ----- stdout -----
-       0  2026-11-16T13:44:01.042Z  began: run 11111111-0000-4000-8000-000000000000, by ipc-bridge 0.1.0
-       1  2026-11-16T13:44:01.043Z  model request 0: status 200, 2048 bytes sent, 512 received, 1200 tokens read and 34 written, in 1.5s
-       2  2026-11-16T13:44:01.044Z  call 0: execute_command of git with sha256:bbbbbbbbbbbb is waiting for a person
-       3  2026-11-16T13:44:01.045Z  call 0: a person is asked about sha256:aaaaaaaaaaaa (q1)
-       4  2026-11-16T13:44:01.046Z  call 0: sha256:aaaaaaaaaaaa is allowed by ada
-       5  2026-11-16T13:44:01.047Z  call 0: the skill did sha256:aaaaaaaaaaaa: exit code 0, 42 bytes and more in 12ms; enforced (host-user): filesystem, network
-       6  2026-11-16T13:44:01.048Z  call 1: rm_everything with sha256:cccccccccccc is refused: there is no such tool
+       0  2026-11-16T13:44:01.042Z  started: run 11111111-0000-4000-8000-000000000000, by ipc-bridge 0.1.0
+       1  2026-11-16T13:44:01.043Z  model request 0: status 200, 2048 bytes sent, 512 received, tokens: 1200 input, 34 output, in 1.5s
+       2  2026-11-16T13:44:01.044Z  call 0: execute_command of git with arguments sha256:bbbbbbbbbbbb: waiting for approval
+       3  2026-11-16T13:44:01.045Z  call 0: action sha256:aaaaaaaaaaaa needs approval (q1)
+       4  2026-11-16T13:44:01.046Z  call 0: action sha256:aaaaaaaaaaaa: allowed by ada
+       5  2026-11-16T13:44:01.047Z  call 0: the skill executed action sha256:aaaaaaaaaaaa: exit code 0, 42 bytes of output (truncated) in 12ms; enforced (host-user): filesystem, network
+       6  2026-11-16T13:44:01.048Z  call 1: rm_everything with arguments sha256:cccccccccccc: refused: there is no such tool
        7  2026-11-16T13:44:01.049Z  ended: done, with answer sha256:dddddddddddd
     ----- stderr -----
     ok: verify (11111111): 8 receipts, head sha256:0085168d18906d882737c2809dc5190053d2a6a74e9246bef7935c92a55e1ca8
@@ -44,9 +44,9 @@ fn receipts_are_told_in_words() {
     assert_eq!(stdout(&jsonl), written.unwrap());
 }
 
-/// `sympozium audit RUN | head`: what the reader does not want was not read, and is not missing.
+/// `sympozium audit RUN | head`: receipts after a closed pipe were not verified, and are not reported as missing.
 #[test]
-fn a_reader_that_has_seen_enough_is_told_of_no_defect() {
+fn a_closed_pipe_reports_no_missing_receipt() {
     let state = State::new();
     state.run(1, "verify");
     let (reader, writer) = std::io::pipe().unwrap();
@@ -57,37 +57,37 @@ fn a_reader_that_has_seen_enough_is_told_of_no_defect() {
 }
 
 #[test]
-fn receipts_that_hold_are_verified() {
+fn valid_receipts_are_verified() {
     let state = State::new();
     let first = state.run(1, "one");
     state.run(2, "two").report(Vec::new());
-    insta::assert_snapshot!(state.shown(&["audit", "verify", "one", "two"]), @"
+    insta::assert_snapshot!(state.snapshot(&["audit", "verify", "one", "two"]), @"
     exit code: 0
     ----- stdout -----
     ok: one (11111111): 8 receipts, head sha256:0085168d18906d882737c2809dc5190053d2a6a74e9246bef7935c92a55e1ca8
     ok: two (22222222): 0 receipts, head sha256:ec90d98744a35b9ed38b2e497fb2bc6c1f767bcf9f22ce98f442af38df71c2b1
     ----- stderr -----
     ");
-    assert_eq!(state.shown(&["audit", "verify", "--all"]), state.shown(&["audit", "verify", "one", "two"]));
+    assert_eq!(state.snapshot(&["audit", "verify", "--all"]), state.snapshot(&["audit", "verify", "one", "two"]));
 
     let file = first.at("receipts.jsonl");
     let file = file.to_str().unwrap();
     let plan = first.plan().to_string();
-    let text = state.shown(&["audit", "verify", "--file", file, "--plan", &plan]);
+    let text = state.snapshot(&["audit", "verify", "--file", file, "--plan", &plan]);
     assert!(text.contains("8 receipts") && text.contains("without --head"), "{text}");
     let other = format!("sha256:{}", "0".repeat(64));
-    let text = state.shown(&["audit", "verify", "--file", file, "--plan", &other]);
+    let text = state.snapshot(&["audit", "verify", "--file", file, "--plan", &other]);
     assert!(text.contains("line 1: it does not follow from the line before, or the run has another plan"), "{text}");
-    let text = state.shown(&["audit", "verify", "--file", file, "--plan", &plan, "--head", &other]);
+    let text = state.snapshot(&["audit", "verify", "--file", file, "--plan", &plan, "--head", &other]);
     assert!(text.starts_with("exit code: 1") && text.contains("line 8: the last line has hash"), "{text}");
-    let text = state.shown(&["audit", "verify", "--file", file, "--plan", &plan, "--count", "9"]);
-    assert!(text.contains("line 9: it is missing: there are 8 receipts, and 9 were reported"), "{text}");
-    let text = state.shown(&["audit", "verify", "--file", file, "--plan", &plan, "--count", "7"]);
-    assert!(text.contains("line 8: it is one too many"), "{text}");
+    let text = state.snapshot(&["audit", "verify", "--file", file, "--plan", &plan, "--count", "9"]);
+    assert!(text.contains("line 9: missing: there are 8 receipts, but 9 were reported"), "{text}");
+    let text = state.snapshot(&["audit", "verify", "--file", file, "--plan", &plan, "--count", "7"]);
+    assert!(text.contains("line 8: unexpected: there are 8 receipts, but 7 were reported"), "{text}");
 }
 
 #[test]
-fn whatever_is_changed_shows_with_its_line() {
+fn every_change_is_reported_with_its_line() {
     let state = State::new();
     let run = state.run(1, "one");
     let good = lines(&run);
@@ -120,92 +120,90 @@ fn whatever_is_changed_shows_with_its_line() {
         (changed(5, "\"number\":5", "\"number\":6"), "line 6: it is number 6, and 5 was expected"),
         (swapped(2, 3), "line 3: it is number 3, and 2 was expected"),
         (without(0), "line 1: it is number 1, and 0 was expected"),
-        (without(7), "line 8: it is missing: there are 7 receipts, and 8 were reported"),
-        (Vec::new(), "line 1: it is missing: there are 0 receipts, and 8 were reported"),
+        (without(7), "line 8: missing: there are 7 receipts, but 8 were reported"),
+        (Vec::new(), "line 1: missing: there are 0 receipts, but 8 were reported"),
         (long, "line 4: it has 100000 bytes"),
         ([good.clone(), vec!["{}".into()]].concat(), "line 9: it is not a receipt"),
         ([good.clone(), vec![String::new()]].concat(), "line 9: it is not a receipt"),
     ] {
         rewrite(&run, &lines);
         for arguments in [&["audit", "verify", "one"][..], &["audit", "one"]] {
-            let text = state.shown(arguments);
+            let text = state.snapshot(arguments);
             assert!(text.starts_with("exit code: 1\n"), "{wrong}: {text}");
             assert!(text.contains(&format!("receipts.jsonl: {wrong}")), "{wrong}: {text}");
         }
     }
     rewrite(&run, &good);
-    assert!(state.shown(&["audit", "verify", "one"]).starts_with("exit code: 0\n"));
+    assert!(state.snapshot(&["audit", "verify", "one"]).starts_with("exit code: 0\n"));
 }
 
 #[test]
-fn receipts_that_were_cut_off_show() {
+fn truncated_receipts_are_detected() {
     let state = State::new();
     let run = state.run(1, "one");
     let whole = fs::read(run.at("receipts.jsonl")).unwrap();
     // In the middle of a line, and at the end of one.
     fs::write(run.at("receipts.jsonl"), &whole[..whole.len() - 10]).unwrap();
-    let text = state.shown(&["audit", "verify", "one"]);
-    assert!(text.contains("receipts.jsonl: line 8: it has no end: something was cut off"), "{text}");
+    let text = state.snapshot(&["audit", "verify", "one"]);
+    assert!(text.contains("receipts.jsonl: line 8: truncated: it has no line break"), "{text}");
     let first = whole.iter().position(|it| *it == b'\n').unwrap() + 1;
     fs::write(run.at("receipts.jsonl"), &whole[..first]).unwrap();
-    let text = state.shown(&["audit", "verify", "one"]);
-    assert!(
-        text.contains("receipts.jsonl: line 2: it is missing: there are 1 receipts, and 8 were reported"),
-        "{text}"
-    );
+    let text = state.snapshot(&["audit", "verify", "one"]);
+    assert!(text.contains("receipts.jsonl: line 2: missing: there are 1 receipts, but 8 were reported"), "{text}");
     fs::remove_file(run.at("receipts.jsonl")).unwrap();
-    assert!(state.shown(&["audit", "verify", "one"]).starts_with("exit code: 1\n"));
+    assert!(state.snapshot(&["audit", "verify", "one"]).starts_with("exit code: 1\n"));
 
-    // What a crash left behind the last report does not count.
+    // What a crash left after the last report is ignored.
     let mut more = whole.clone();
     more.extend_from_slice(b"{\"number\":8");
     fs::write(run.at("receipts.jsonl"), &more).unwrap();
-    let text = state.shown(&["audit", "verify", "one"]);
+    let text = state.snapshot(&["audit", "verify", "one"]);
     assert!(
-        text.starts_with("exit code: 0\n") && text.contains("; 11 bytes behind them were never reported"),
+        text.starts_with("exit code: 0\n")
+            && text.contains("; 11 bytes after them were never reported, and are ignored"),
         "{text}"
     );
 }
 
 #[test]
-fn plans_and_reports_of_others_show() {
+fn plans_and_reports_of_other_runs_are_detected() {
     let state = State::new();
     let run = state.run(1, "one");
     let other = state.run(2, "two");
     let plan = fs::read(run.at("plan.json")).unwrap();
     fs::write(run.at("plan.json"), "{\"number\":3}").unwrap();
-    let text = state.shown(&["audit", "verify", "one"]);
+    let text = state.snapshot(&["audit", "verify", "one"]);
     assert!(text.starts_with("exit code: 1\n") && text.contains("plan.json has digest sha256:"), "{text}");
     fs::write(run.at("plan.json"), plan).unwrap();
     let report = fs::read(run.at("report.json")).unwrap();
     fs::copy(other.at("report.json"), run.at("report.json")).unwrap();
-    let text = state.shown(&["audit", "verify", "one"]);
-    assert!(text.contains("report.json is of another run"), "{text}");
+    let text = state.snapshot(&["audit", "verify", "one"]);
+    assert!(text.contains("report.json belongs to another run"), "{text}");
     fs::remove_file(run.at("report.json")).unwrap();
-    let text = state.shown(&["audit", "verify", "one"]);
+    let text = state.snapshot(&["audit", "verify", "one"]);
     assert!(text.starts_with("exit code: 1\n") && text.contains("there is no report.json"), "{text}");
     fs::write(run.at("report.json"), report).unwrap();
-    // One of two is enough.
+    // One broken run of two fails the command.
     fs::remove_file(other.at("plan.json")).unwrap();
-    let text = state.shown(&["audit", "verify", "--all"]);
+    let text = state.snapshot(&["audit", "verify", "--all"]);
     assert!(text.starts_with("exit code: 1\n"), "{text}");
     assert!(text.contains("ok: one (11111111)") && text.contains("broken: two (22222222): cannot read"), "{text}");
 }
 
 #[test]
-fn a_run_that_goes_on_holds_as_far_as_it_reported() {
+fn a_running_run_is_verified_up_to_its_last_report() {
     let state = State::new();
     let run = state.run(1, "one").with(json!({"outcome": null, "endedMs": null}));
     let _alive = run.alive();
-    let text = state.shown(&["audit", "verify", "one"]);
-    assert!(text.starts_with("exit code: 0\n") && text.contains("; the run goes on"), "{text}");
+    let text = state.snapshot(&["audit", "verify", "one"]);
+    assert!(text.starts_with("exit code: 0\n") && text.contains("; the run is still running"), "{text}");
     fs::remove_file(run.at("report.json")).unwrap();
-    let text = state.shown(&["audit", "verify", "one"]);
+    let text = state.snapshot(&["audit", "verify", "one"]);
     assert!(text.starts_with("exit code: 0\n") && text.contains(": 0 receipts"), "{text}");
 }
 
 #[test]
-fn verify_needs_one_thing_to_verify() {
+fn verify_requires_exactly_one_subject() {
     let state = State::new();
     for arguments in [
         &["audit"][..],
@@ -215,14 +213,14 @@ fn verify_needs_one_thing_to_verify() {
         &["audit", "verify", "one", "--head", "sha256:0"],
     ] {
         let output = state.sympozium(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", shown(&output));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", format_output(&output));
     }
     let help = state.sympozium(&["audit", "--help"]);
     assert!(stdout(&help).contains("sympozium audit verify RUN..."), "{}", stdout(&help));
     assert!(stdout(&help).contains("sympozium audit [-o FORMAT] RUN"), "{}", stdout(&help));
 }
 
-fn said() -> Vec<Value> {
+fn transcript_lines() -> Vec<Value> {
     vec![
         json!({"atMs": 0, "kind": "task", "system": "You are careful.", "task": "Count the files."}),
         json!({"atMs": 5, "kind": "answer", "round": 0, "durationMs": 1500, "inputTokens": 1200, "outputTokens": 34,
@@ -236,16 +234,16 @@ fn said() -> Vec<Value> {
 }
 
 #[test]
-fn what_was_said_is_printed() {
+fn the_transcript_is_printed() {
     let state = State::new();
     let run = state.run(1, "one");
-    run.transcript(&said());
-    insta::assert_snapshot!(state.shown(&["logs", "one"]), @r#"
+    run.transcript(&transcript_lines());
+    insta::assert_snapshot!(state.snapshot(&["logs", "one"]), @r#"
     exit code: 0
     ----- stdout -----
-    task (and 16 characters of instructions):
+    task (after 16 characters of instructions):
       Count the files.
-    model (round 0, 1.5s, 1200 tokens read, 34 written):
+    model (round 0, 1.5s, 1200 input tokens, 34 output tokens):
       I list them.
       calls execute_command {"command":"ls | wc -l"}
     execute_command (12ms):
@@ -254,15 +252,15 @@ fn what_was_said_is_printed() {
     answer:
       There are 3 files.
     ----- stderr -----
-    the run is over: succeeded
+    the run has ended: succeeded
     "#);
-    // Of a run that is over, there is nothing to wait for.
-    assert_eq!(state.shown(&["logs", "-f", "one"]), state.shown(&["logs", "one"]));
+    // A run that has ended is not waited for.
+    assert_eq!(state.snapshot(&["logs", "-f", "one"]), state.snapshot(&["logs", "one"]));
     let jsonl = state.sympozium(&["logs", "one", "-o", "jsonl"]);
     assert_eq!(stdout(&jsonl), fs::read_to_string(run.at("transcript.jsonl")).unwrap());
     run.report(events());
     fs::remove_file(run.at("transcript.jsonl")).unwrap();
-    assert!(state.shown(&["logs", "one"]).contains("nothing was said yet"));
+    assert!(state.snapshot(&["logs", "one"]).contains("the transcript is empty so far"));
 }
 
 #[test]
@@ -271,7 +269,7 @@ fn a_run_is_followed_to_its_end() {
     let run = state.run(1, "one").with(json!({"outcome": null, "endedMs": null}));
     let alive = run.alive();
     let mut events: Vec<Value> =
-        (said().into_iter()).map(|line| json!({"atMs": 1, "event": "transcript", "line": line})).collect();
+        (transcript_lines().into_iter()).map(|line| json!({"atMs": 1, "event": "transcript", "line": line})).collect();
     events
         .push(json!({"atMs": 2, "event": "asked", "question": crate::records::question("q1", 'a', "shell: git push")}));
     events.push(json!({"atMs": 3, "event": "answered", "approval": "q1", "decision": "approved", "by": "ada"}));
@@ -287,12 +285,12 @@ fn a_run_is_followed_to_its_end() {
             assert_eq!(attend(&stream, events), json!({"request": "follow"}));
         }
     });
-    insta::assert_snapshot!(state.shown(&["logs", "-f", "one"]), @r#"
+    insta::assert_snapshot!(state.snapshot(&["logs", "-f", "one"]), @r#"
     exit code: 0
     ----- stdout -----
-    task (and 16 characters of instructions):
+    task (after 16 characters of instructions):
       Count the files.
-    model (round 0, 1.5s, 1200 tokens read, 34 written):
+    model (round 0, 1.5s, 1200 input tokens, 34 output tokens):
       I list them.
       calls execute_command {"command":"ls | wc -l"}
     execute_command (12ms):
@@ -300,48 +298,49 @@ fn a_run_is_followed_to_its_end() {
     note: nearly done
     answer:
       There are 3 files.
-    question q1, which waits for `sympozium approve`:
+    question q1 is pending; decide it with `sympozium approve`:
       shell: git push
     question q1: approved by ada
     warning: careful\u{1b}
     ----- stderr -----
-    the run is over: timed out
+    the run has ended: timed out
     "#);
     let jsonl = state.sympozium(&["logs", "-f", "one", "-o", "jsonl"]);
     let lines: Vec<Value> = stdout(&jsonl).lines().map(|it| serde_json::from_str(it).unwrap()).collect();
-    assert_eq!(lines, said());
-    let text = state.shown(&["logs", "-f", "one"]);
+    assert_eq!(lines, transcript_lines());
+    let text = state.snapshot(&["logs", "-f", "one"]);
     assert!(text.starts_with("exit code: 1\n"), "{text}");
-    assert!(text.contains("error: whoever ran it is gone without a word\n"), "{text}");
+    assert!(text.contains("error: the process of the run was killed\n"), "{text}");
     served.join().unwrap();
 }
 
 #[test]
-fn a_run_that_ends_before_it_says_so_is_read_to_its_end() {
+fn a_run_that_ends_without_its_last_event_is_read_to_its_end() {
     let state = State::new();
     let run = state.run(1, "one");
-    run.transcript(&said());
+    run.transcript(&transcript_lines());
     let alive = run.alive();
-    let first: Vec<Value> =
-        (said().into_iter().take(2)).map(|line| json!({"atMs": 1, "event": "transcript", "line": line})).collect();
+    let first: Vec<Value> = (transcript_lines().into_iter().take(2))
+        .map(|line| json!({"atMs": 1, "event": "transcript", "line": line}))
+        .collect();
     let listener = bound(&run.at("control.sock"));
     let served = std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         attend(&stream, &first);
         drop(alive);
     });
-    let followed = state.shown(&["logs", "-f", "one"]);
+    let followed = state.snapshot(&["logs", "-f", "one"]);
     served.join().unwrap();
-    assert_eq!(followed, state.shown(&["logs", "one"]));
+    assert_eq!(followed, state.snapshot(&["logs", "one"]));
 }
 
 #[test]
-fn what_a_part_logged_is_printed() {
+fn the_log_of_a_part_is_printed() {
     let state = State::new();
     let run = state.run(1, "one");
     fs::write(run.at("logs").join("agent.log"), "one\ntwo\u{1b}[2J\nno end").unwrap();
     fs::write(run.at("logs").join("bridge.log"), "").unwrap();
-    insta::assert_snapshot!(state.shown(&["logs", "one", "--part", "agent"]), @r#"
+    insta::assert_snapshot!(state.snapshot(&["logs", "one", "--part", "agent"]), @r#"
     exit code: 0
     ----- stdout -----
     one
@@ -350,7 +349,7 @@ fn what_a_part_logged_is_printed() {
     ----- stderr -----
     "#);
     for part in ["../run.json", "nobody", "", "../logs/agent"] {
-        let text = state.shown(&["logs", "one", "--part", part]);
-        assert!(text.starts_with("exit code: 1\n") && text.contains("these did: agent, bridge"), "{text}");
+        let text = state.snapshot(&["logs", "one", "--part", part]);
+        assert!(text.starts_with("exit code: 1\n") && text.contains("the parts with logs are agent, bridge"), "{text}");
     }
 }

@@ -1,6 +1,6 @@
-//! `sympozium run` where user namespaces are blocked: what still holds, and what is refused.
+//! `sympozium run` where user namespaces are blocked: what is still isolated, and what is refused.
 //!
-//! They are blocked for real: in a user namespace whose own limit of them is zero, the program runs as an ordinary user.
+//! The program runs as an ordinary user in a user namespace whose own limit of user namespaces is zero.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,18 +16,18 @@ use sympozium_testkit::{as_user, command, copy_program, skip, wait_until};
 
 use crate::{stderr, stdout};
 
-/// The user in there.
+/// The user in that namespace.
 const USER: u32 = 61_235;
-/// IDs that exist in there, each as itself.
+/// The IDs of that namespace, each mapped to itself.
 const IDS: &str = "0 0 65536";
-/// How long anything may take on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// What the doctor advises where the limit is zero.
+/// The timeout of waits, for a machine that is busy with other tests.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The hint of `sympozium doctor` if the limit is zero.
 const REMEDY: &str = "sudo sysctl -w user.max_user_namespaces=15000";
-/// Once there are IDs, a program that is executed has root's powers in there: it takes the limit away, and then its own powers.
+/// With IDs mapped, an executed program has root's capabilities in the namespace: it sets the limit, then drops them.
 const ENTER: &str = r#"read -r go && exec sh -c 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --reuid="$0" --regid="$0" --clear-groups "$@"' "$0" "$@""#;
 
-/// A machine on which user namespaces are blocked, as far as the program can tell.
+/// A machine on which user namespaces are blocked, from the program's point of view.
 struct Blocked {
     directory: tempfile::TempDir,
 }
@@ -43,7 +43,7 @@ impl Blocked {
             fs::set_permissions(this.at(name), PermissionsExt::from_mode(0o755)).unwrap();
         }
         fs::write(this.at("home/secret"), "of the user").unwrap();
-        // Otherwise its mode and its times would be safe whatever the sandbox does.
+        // Otherwise its mode and times would be protected independently of the sandbox.
         chown(this.at("home/secret"), Some(USER), Some(USER)).unwrap();
         for (name, from) in [("sympozium", Path::new(env!("CARGO_BIN_EXE_sympozium"))), ("probe", probe::path())] {
             let to = this.at("bin").join(name);
@@ -61,12 +61,12 @@ impl Blocked {
         self.at("home/state")
     }
 
-    /// The program in there, to its end.
+    /// Runs the program in the namespace to its end.
     fn sympozium(&self, arguments: &[&str]) -> Output {
         self.start(arguments).wait_with_output().unwrap()
     }
 
-    /// The program in there.
+    /// The program in the namespace.
     fn start(&self, arguments: &[&str]) -> Child {
         let bin = self.at("bin");
         let mut program = command("unshare");
@@ -106,7 +106,7 @@ impl Blocked {
         runs.remove(0)
     }
 
-    /// Processes that were started with something of this machine.
+    /// The processes with a path of this machine on their command line.
     fn processes(&self) -> Vec<String> {
         let name = self.directory.path().to_str().unwrap();
         let all = fs::read_dir("/proc").unwrap();
@@ -122,7 +122,7 @@ fn entered(mut program: Command) -> Child {
     let of_process = |file: &str| format!("/proc/{}/{file}", child.id());
     let ours = fs::read_link("/proc/self/ns/user").unwrap();
     let is_inside = || fs::read_link(of_process("ns/user")).is_ok_and(|it| it != ours);
-    assert!(wait_until(PATIENCE, is_inside));
+    assert!(wait_until(TIMEOUT, is_inside));
     for file in ["uid_map", "gid_map"] {
         fs::write(of_process(file), IDS).unwrap();
     }
@@ -223,7 +223,7 @@ spec:
 }
 
 #[test]
-fn a_run_is_held_by_what_is_left() {
+fn a_run_is_isolated_without_namespaces() {
     if !as_user::is_root() {
         skip!("a user namespace with several IDs needs root");
     }
@@ -239,7 +239,7 @@ fn a_run_is_held_by_what_is_left() {
         "vsock-socket".to_owned(),
         "unix-socket".to_owned(),
         "unix-socket-pair".to_owned(),
-        // No files but its own.
+        // Only its own files.
         format!("read-file={}", at("secret")),
         format!("list-directory={}", at("")),
         format!("list-directory={}", at("state")),
@@ -257,10 +257,10 @@ fn a_run_is_held_by_what_is_left() {
         "read-file=/etc/passwd".to_owned(),
         "read-file=/proc/self/environ".to_owned(),
         "see-processes".to_owned(),
-        // Nor the terminals of people.
+        // No terminals of users.
         "read-file=/dev/ptmx".to_owned(),
         "list-directory=/dev/pts".to_owned(),
-        // Nobody else.
+        // No other processes.
         "signal".to_owned(),
         "signal-by-pidfd".to_owned(),
         "signal-group".to_owned(),
@@ -268,7 +268,7 @@ fn a_run_is_held_by_what_is_left() {
         "proc-mem".to_owned(),
         "ptrace".to_owned(),
         "unshare-user".to_owned(),
-        // Nothing that outlives it, and no metadata of what it may not open.
+        // No objects that outlive it, and no metadata of files that it may not open.
         "make-shared-memory".to_owned(),
         "make-semaphores".to_owned(),
         "make-queue".to_owned(),
@@ -282,7 +282,7 @@ fn a_run_is_held_by_what_is_left() {
     let attempts: Vec<&str> = attempts.collect();
     let secret = home.join("secret");
     let before = fs::metadata(&secret).unwrap();
-    // In place of the shell, so that it is started by whoever looks after it.
+    // With `exec`, so that its parent is the supervisor and not the shell.
     let look = format!(
         "/usr/bin/chmod 666 {0}; /usr/bin/touch -c -d 2001-01-01 {0}; /usr/bin/touch ./touched; echo $HOME > $TMPDIR/x && cat $TMPDIR/x > home && exec probe attempt {1} > found 2>&1",
         secret.display(),
@@ -297,7 +297,7 @@ fn a_run_is_held_by_what_is_left() {
     let found = Findings::parse(&found);
     found.assert_refused(refused.iter().map(String::as_str));
     found.assert_possible(possible);
-    // What it may not open it may not change either: Landlock does not look at that.
+    // Files that it may not open are not changed by path either, which Landlock does not check.
     let after = fs::metadata(&secret).unwrap();
     assert_eq!(after.permissions(), before.permissions());
     assert_eq!(after.modified().unwrap(), before.modified().unwrap());
@@ -307,14 +307,17 @@ fn a_run_is_held_by_what_is_left() {
     let its_home = fs::read_to_string(directory.join("workspace/home")).unwrap();
     assert!(its_home.trim().ends_with("/live/tmp-skill-shell/home"), "{its_home}");
 
-    // It is said, with what to do; and what held each part is on record.
+    // The warning has a hint, and the isolation of each part is recorded.
     let warnings = of(&events, "warning");
     let warnings: Vec<&str> = (warnings.iter()).map(|it| it["text"].as_str().unwrap()).collect();
     let warning = warnings.iter().find(|it| it.contains("namespaces"));
     let warning = warning.unwrap_or_else(|| panic!("{warnings:?}"));
-    for part in
-        ["user namespaces are blocked on this machine", "memory, pids, cpu, kernel", "no sockets at all", REMEDY]
-    {
+    for part in [
+        "user namespaces are blocked on this machine",
+        "memory, pids, cpu, kernel",
+        "commands cannot use sockets",
+        REMEDY,
+    ] {
         assert!(warning.contains(part), "{part:?} in {warning}");
     }
     let isolated = of(&events, "isolated");
@@ -348,7 +351,7 @@ fn a_run_is_held_by_what_is_left() {
 }
 
 #[test]
-fn a_floor_of_what_is_left_is_no_obstacle() {
+fn a_floor_that_needs_no_namespaces_is_met() {
     if !as_user::is_root() {
         skip!("a user namespace with several IDs needs root");
     }
@@ -360,34 +363,34 @@ fn a_floor_of_what_is_left_is_no_obstacle() {
 }
 
 #[test]
-fn what_takes_namespaces_is_refused_with_the_remedy() {
+fn runs_that_need_namespaces_are_refused_with_a_hint() {
     if !as_user::is_root() {
         skip!("a user namespace with several IDs needs root");
     }
     let egress = "    egress: [{host: tickets.example.com}]";
     let files = "      files: [{path: look.sh, content: \"#!/bin/sh\", executable: true}]";
     for (sidecar, skill, more, reason) in [
-        ("", "", &["--policy", "strict"][..], "its isolation floor asks for memory, pids\n"),
-        (egress, "", &[], "pack shell has egress, and there is no network of its own for it\n"),
-        ("", files, &[], "pack shell has files at /skills/shell\n"),
+        ("", "", &["--policy", "strict"][..], "its isolation floor requires memory, pids\n"),
+        (egress, "", &[], "pack shell has egress, which needs a network namespace\n"),
+        ("", files, &[], "pack shell needs files at the fixed paths /skills/shell\n"),
     ] {
         let machine = Blocked::new();
         let why = refusal(&machine.run(&manifest("true", sidecar, skill), more));
         assert!(why.starts_with("user namespaces are blocked on this machine ("), "{why}");
-        assert!(why.contains(&format!("cannot do without them: {reason}")), "{why}");
+        assert!(why.contains(&format!("the run needs them: {reason}")), "{why}");
         assert!(why.contains(&format!("hint: {REMEDY}")), "{why}");
         assert_eq!(machine.processes(), Vec::<String>::new());
     }
 }
 
-/// Without a pid namespace nobody's end is the end of all: what a killed sandbox leaves is ended all the same.
+/// Without a pid namespace, the end of one process does not end the others: orphans of a killed sandbox are killed too.
 #[test]
-fn a_run_that_is_ended_at_once_leaves_nothing() {
+fn a_run_that_is_cancelled_at_once_leaves_nothing() {
     if !as_user::is_root() {
         skip!("a user namespace with several IDs needs root");
     }
     let machine = Blocked::new();
-    // Its name is on the command line of what stays.
+    // Its name is on the command line of the orphans.
     let name = machine.directory.path().display();
     let stay = format!("(setsid sh -c 'trap \"\" TERM; echo > started; sleep 600; :' {name} &); sleep 600");
     let run = machine.start_run(&manifest(&stay, "", ""), &[]);
@@ -396,19 +399,19 @@ fn a_run_that_is_ended_at_once_leaves_nothing() {
         let mut runs = runs.into_iter().flatten().flatten();
         runs.any(|it| it.path().join("workspace/started").exists())
     };
-    assert!(wait_until(PATIENCE, has_started));
+    assert!(wait_until(TIMEOUT, has_started));
     let pid = Pid::from_raw(i32::try_from(run.id()).unwrap()).unwrap();
-    // Until it is over: two that come together count as one.
+    // Repeated until the run has ended, because two simultaneous signals count as one.
     let is_over = || {
         kill_process(pid, Signal::INT).unwrap();
         let record = fs::read_to_string(machine.record().join("run.json")).unwrap();
         record.contains("\"endedMs\"")
     };
-    assert!(wait_until(PATIENCE, is_over));
+    assert!(wait_until(TIMEOUT, is_over));
     let output = run.wait_with_output().unwrap();
     assert_eq!(machine.processes(), Vec::<String>::new());
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    // A further signal may cut short what is printed, but not what is written down.
+    // A further signal may truncate the output, but not the record.
     let record = fs::read(machine.record().join("run.json")).unwrap();
     let record: Value = serde_json::from_slice(&record).unwrap();
     assert_eq!(record["outcome"]["is"], "cancelled");

@@ -1,10 +1,9 @@
-//! The commands on a real API server. Nothing else runs there: the test is the controller and the gateway, and writes what
-//! they would write.
+//! The commands on a real API server. No controller and no gateway run there: the test writes their objects and status.
 
 mod answered;
 mod explained;
 mod followed;
-mod kept;
+mod stored;
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -20,9 +19,9 @@ use sympozium_testkit::command;
 use sympozium_testkit::terminal::Terminal;
 use tempfile::TempDir;
 
-/// How long something may take to be seen.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// What stands below a question.
+/// The timeout of waits.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// A choice below each question.
 const PROMPT: &str = "[s]how again";
 
 /// The agent and the run of every test.
@@ -55,15 +54,15 @@ spec:
   model: {provider: openai, model: gpt-4o, authSecretRef: key}
 ";
 
-/// A namespace of a cluster, and a machine with nothing on it but a kubeconfig.
-struct World {
+/// A namespace of a cluster, and a directory with only a kubeconfig and manifests.
+struct Harness {
     namespace: Namespace,
     kubectl: Kubectl,
     directory: TempDir,
 }
 
-/// A run, as the controller and the gateway have it.
-struct Played {
+/// A run whose controller and gateway are the test.
+struct SimulatedRun {
     name: String,
     uid: String,
     kubectl: Kubectl,
@@ -77,8 +76,8 @@ struct Running {
     child: Child,
 }
 
-impl World {
-    /// None, and a recorded skip, where there can be no cluster.
+impl Harness {
+    /// `None`, with a recorded skip, where there can be no cluster.
     fn new(label: &str) -> Option<Self> {
         static KINDS: OnceLock<()> = OnceLock::new();
         let cluster = Cluster::shared(Tier::ControlPlane).unwrap()?;
@@ -86,17 +85,17 @@ impl World {
         let namespace = cluster.namespace(label, Security::Restricted).unwrap();
         let kubectl = namespace.kubectl().clone();
         let directory = tempfile::tempdir().unwrap();
-        let world = Self { namespace, kubectl, directory };
-        fs::write(world.path("files.yaml"), MANIFESTS).unwrap();
-        world.write_kubeconfig("kubeconfig", |_| {});
-        Some(world)
+        let harness = Self { namespace, kubectl, directory };
+        fs::write(harness.path("files.yaml"), MANIFESTS).unwrap();
+        harness.write_kubeconfig("kubeconfig", |_| {});
+        Some(harness)
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// A kubeconfig for this namespace, with something changed.
+    /// A kubeconfig for this namespace, after a change.
     fn write_kubeconfig(&self, name: &str, change: impl FnOnce(&mut Value)) {
         let view = ["config", "view", "--raw", "--flatten"];
         let mut config = self.kubectl.json(&view).unwrap();
@@ -105,30 +104,30 @@ impl World {
         fs::write(self.path(name), config.to_string()).unwrap();
     }
 
-    /// The same for another person, with these rules in the namespace.
-    fn write_person(&self, person: &str, rules: Value) {
-        let metadata = json!({"name": person});
+    /// A kubeconfig for another user, with these RBAC rules in the namespace.
+    fn write_user(&self, user: &str, rules: Value) {
+        let metadata = json!({"name": user});
         let role =
             json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": rules});
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
-            "subjects": [{"kind": "User", "name": person, "apiGroup": "rbac.authorization.k8s.io"}],
-            "roleRef": {"kind": "Role", "name": person, "apiGroup": "rbac.authorization.k8s.io"},
+            "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+            "roleRef": {"kind": "Role", "name": user, "apiGroup": "rbac.authorization.k8s.io"},
         });
         self.namespace.create(&role).unwrap();
         self.namespace.create(&binding).unwrap();
-        // The API server learns of roles and bindings a moment after they are made.
+        // The API server uses new Roles and RoleBindings after a delay.
         if let Some(rule) = rules.get(0) {
             let word = |field: &str| rule[field][0].as_str().unwrap().to_owned();
             let object = format!("{}.{}", word("resources"), word("apiGroups"));
-            let (verb, kubectl) = (word("verbs"), self.kubectl.clone().impersonating(person));
-            eventually("the rights of the person", PATIENCE, || {
+            let (verb, kubectl) = (word("verbs"), self.kubectl.clone().impersonating(user));
+            eventually("the permissions of the user", TIMEOUT, || {
                 Ok(kubectl.attempt(&["auth", "can-i", &verb, &object])?.success.then_some(()))
             })
             .unwrap();
         }
-        self.write_kubeconfig(person, |config| {
-            config["users"][0]["user"]["as"] = json!(person);
+        self.write_kubeconfig(user, |config| {
+            config["users"][0]["user"]["as"] = json!(user);
         });
     }
 
@@ -143,26 +142,26 @@ impl World {
             .env_remove("SYMPOZIUM_NAMESPACE");
     }
 
-    /// What a command says to the end.
-    fn says(&self, arguments: &[&str]) -> Output {
+    /// Runs a command to its end.
+    fn sympozium(&self, arguments: &[&str]) -> Output {
         let mut program = command(env!("CARGO_BIN_EXE_sympozium"));
         self.prepare(&mut program, arguments);
         program.stdin(Stdio::null()).output().unwrap()
     }
 
-    /// The same for a snapshot, without what is another every time.
-    fn shown(&self, arguments: &[&str], played: &Played) -> String {
-        self.plain(&crate::shown(&self.says(arguments)), played)
+    /// The same as text for a comparison, with varying parts replaced.
+    fn snapshot(&self, arguments: &[&str], simulated: &SimulatedRun) -> String {
+        self.redact(&crate::format_output(&self.sympozium(arguments)), simulated)
     }
 
-    fn plain(&self, text: &str, played: &Played) -> String {
-        text.replace(&played.uid, "UID")
-            .replace(&played.uid[..8], "SHORT-UID")
+    fn redact(&self, text: &str, simulated: &SimulatedRun) -> String {
+        text.replace(&simulated.uid, "UID")
+            .replace(&simulated.uid[..8], "SHORT-UID")
             .replace(self.namespace.name(), "NAMESPACE")
     }
 
-    /// With files in place of a terminal.
-    fn piped(&self, arguments: &[&str]) -> Running {
+    /// Starts a command with files instead of a terminal.
+    fn spawn_piped(&self, arguments: &[&str]) -> Running {
         let mut program = command(env!("CARGO_BIN_EXE_sympozium"));
         self.prepare(&mut program, arguments);
         let child = program
@@ -174,8 +173,8 @@ impl World {
         Running { child }
     }
 
-    /// On a terminal, as a shell would start it.
-    fn on(&self, terminal: &Terminal, arguments: &[&str]) -> Running {
+    /// Starts a command on a terminal, as a shell would.
+    fn spawn_on(&self, terminal: &Terminal, arguments: &[&str]) -> Running {
         let mut program = terminal.command(env!("CARGO_BIN_EXE_sympozium")).unwrap();
         self.prepare(&mut program, arguments);
         let child = program.spawn().unwrap();
@@ -186,15 +185,15 @@ impl World {
         fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// The run that was created, once it is there.
-    fn created(&self, name: &str) -> Played {
-        let run = eventually("the run", PATIENCE, || Ok(Some(self.kubectl.json(&["get", "agentrun", name])?)));
-        self.played(&run.unwrap())
+    /// Waits for a run to be created.
+    fn created(&self, name: &str) -> SimulatedRun {
+        let run = eventually("the run", TIMEOUT, || Ok(Some(self.kubectl.json(&["get", "agentrun", name])?)));
+        self.simulate(&run.unwrap())
     }
 
-    fn played(&self, run: &Value) -> Played {
+    fn simulate(&self, run: &Value) -> SimulatedRun {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        Played {
+        SimulatedRun {
             name: text(&run["metadata"]["name"]),
             uid: text(&run["metadata"]["uid"]),
             kubectl: self.kubectl.clone(),
@@ -204,48 +203,48 @@ impl World {
         }
     }
 
-    /// A run with its agent, applied as anybody would, and planned.
-    fn planned(&self) -> Played {
+    /// Applies a run with its agent, and plans it.
+    fn planned(&self) -> SimulatedRun {
         let file = self.path("files.yaml");
         self.kubectl.run(&["apply", "-f", file.to_str().unwrap()]).unwrap();
-        let mut played = self.created("nightly");
-        self.plan(&mut played);
-        played
+        let mut simulated = self.created("nightly");
+        self.plan(&mut simulated);
+        simulated
     }
 
-    /// What the controller does first: the plan is made and stored, and the run's pod is there.
-    fn plan(&self, played: &mut Played) {
-        let rendered = self.says(&[
+    /// Plays the controller up to the start of the pod: stores the plan, and sets the status.
+    fn plan(&self, simulated: &mut SimulatedRun) {
+        let rendered = self.sympozium(&[
             "render",
             "files.yaml",
             "--run",
-            &played.name,
+            &simulated.name,
             "--uid",
-            &played.uid,
+            &simulated.uid,
             "-n",
             self.namespace.name(),
             "-o",
             "json",
         ]);
         let objects: Value =
-            serde_json::from_slice(&rendered.stdout).unwrap_or_else(|_| panic!("{}", crate::shown(&rendered)));
+            serde_json::from_slice(&rendered.stdout).unwrap_or_else(|_| panic!("{}", crate::format_output(&rendered)));
         let items = objects["items"].as_array().unwrap();
         let is_plan =
             |it: &&Value| it["kind"] == "ConfigMap" && it["metadata"]["labels"]["sympozium.ai/component"] == "plan";
         let plan = items.iter().find(is_plan).unwrap();
         self.namespace.create(plan).unwrap();
         let bytes = plan["data"]["plan.json"].as_str().unwrap();
-        played.plan = sympozium_api::RunPlan::digest_of(bytes.as_bytes());
-        played.chain = Chain::new(played.plan.clone());
-        played.set(json!({
-            "phase": "Running", "planDigest": played.plan, "podName": format!("{}-pod", played.name), "podUID": "pod-uid",
+        simulated.plan = sympozium_api::RunPlan::digest_of(bytes.as_bytes());
+        simulated.chain = Chain::new(simulated.plan.clone());
+        simulated.set(json!({
+            "phase": "Running", "planDigest": simulated.plan, "podName": format!("{}-pod", simulated.name), "podUID": "pod-uid",
             "startedAt": "2027-01-15T08:00:00Z",
         }));
     }
 }
 
-impl Played {
-    /// Writes status.
+impl SimulatedRun {
+    /// Writes the status.
     fn set(&self, status: Value) {
         let patch = json!({"status": status}).to_string();
         let name = format!("agentrun/{}", self.name);
@@ -261,11 +260,11 @@ impl Played {
         json!({"name": name, "labels": {"sympozium.ai/run-uid": self.uid, "sympozium.ai/agent-run": self.name}})
     }
 
-    /// What the gateway writes of a report: a record of each kind, and the report.
+    /// Plays the gateway for one report: writes a record of each kind, and the report.
     fn report(&mut self, transcript: &[Value], receipts: Vec<Event>, phase: &str) {
-        let said: Vec<String> = transcript.iter().map(Value::to_string).collect();
-        if !said.is_empty() {
-            self.record("transcript", 1, &said, None, None);
+        let transcript: Vec<String> = transcript.iter().map(Value::to_string).collect();
+        if !transcript.is_empty() {
+            self.record("transcript", 1, &transcript, None, None);
         }
         let previous = (!self.chain.is_empty()).then(|| self.chain.head().clone());
         let first = self.chain.len();
@@ -282,9 +281,9 @@ impl Played {
         }}));
     }
 
-    fn record(&mut self, kind: &str, place: usize, lines: &[String], previous: Option<Digest>, first: Option<u64>) {
-        let segment = self.segments[place];
-        self.segments[place] += 1;
+    fn record(&mut self, kind: &str, index: usize, lines: &[String], previous: Option<Digest>, first: Option<u64>) {
+        let segment = self.segments[index];
+        self.segments[index] += 1;
         let previous = match (kind, segment) {
             (_, 0) => None,
             ("transcript", _) => Some(self.plan.clone()),
@@ -308,7 +307,7 @@ impl Played {
         self.kubectl.create(&record).unwrap();
     }
 
-    /// A question, as the gateway puts it.
+    /// Creates a question as the gateway does.
     fn ask(&self, approval: &str, action: &Digest, summary: &str) {
         self.kubectl
             .create(&json!({
@@ -323,17 +322,17 @@ impl Played {
             .unwrap();
     }
 
-    /// What was decided, once something was.
+    /// Waits for the decision of a question.
     fn decided(&self, approval: &str) -> Value {
         let name = format!("toolapproval/{}", self.object(approval));
-        let decided = eventually("a decision", PATIENCE, || {
+        let decided = eventually("a decision", TIMEOUT, || {
             let status = self.kubectl.json(&["get", &name])?["status"].take();
             Ok((!status["decision"].is_null()).then_some(status))
         });
         decided.unwrap()
     }
 
-    /// The end, with nothing left.
+    /// Ends the run, with a verified teardown.
     fn end(&self, mut status: Value) {
         status["completedAt"] = json!("2027-01-15T08:05:00Z");
         status["revocation"] = json!({"checkedAt": "2027-01-15T08:05:01Z"});
@@ -342,8 +341,8 @@ impl Played {
 }
 
 impl Running {
-    fn ended(&mut self) -> i32 {
-        let ended = eventually("the command to end", PATIENCE, || Ok(self.child.try_wait()?));
+    fn wait(&mut self) -> i32 {
+        let ended = eventually("the command to end", TIMEOUT, || Ok(self.child.try_wait()?));
         match ended {
             Ok(status) => status.code().unwrap(),
             Err(error) => {
@@ -361,7 +360,7 @@ impl Drop for Running {
     }
 }
 
-/// Our kinds, as the program prints them.
+/// Installs the CustomResourceDefinitions that the program prints.
 fn install(cluster: &Cluster) {
     let kinds = crate::sympozium(&["crds", "-o", "json"]);
     let kinds: Value = serde_json::from_slice(&kinds.stdout).unwrap();
@@ -369,7 +368,7 @@ fn install(cluster: &Cluster) {
     let arguments = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
     let applied = kubectl.feed(&arguments, &kinds).unwrap();
     assert!(applied.success, "{}", applied.stderr);
-    // Ours, by name: kinds of other tests come and go.
+    // By name: other tests create and delete other kinds.
     let served = kubectl.feed(&["wait", "--for=condition=Established", "--timeout=180s", "-f", "-"], &kinds).unwrap();
     assert!(served.success, "{}", served.stderr);
 }
@@ -378,8 +377,8 @@ fn digest(letter: char) -> Digest {
     Digest::from(format!("sha256:{}", letter.to_string().repeat(64)).as_str())
 }
 
-/// A command that a skill ran.
-fn acted(call: u64) -> Vec<Event> {
+/// The receipts of a command that a skill ran.
+fn command_receipts(call: u64) -> Vec<Event> {
     let arguments = digest('a');
     let called = json!({"kind": "called", "call": call, "tool": "execute_command", "pack": "shell",
         "arguments": arguments, "gate": "allow", "decided": "allowed"});
@@ -388,8 +387,8 @@ fn acted(call: u64) -> Vec<Event> {
     [called, acted].into_iter().map(|it| serde_json::from_value(it).unwrap()).collect()
 }
 
-/// A request to the model.
-fn modelled(request: u64) -> Event {
+/// The receipt of a request to the model.
+fn model_receipt(request: u64) -> Event {
     Event::Model {
         request,
         status: Some(200),
@@ -402,6 +401,6 @@ fn modelled(request: u64) -> Event {
     }
 }
 
-fn over() -> Event {
+fn end_receipt() -> Event {
     Event::Ended { outcome: Outcome::Done, result: None }
 }

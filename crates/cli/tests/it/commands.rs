@@ -1,6 +1,6 @@
 //! `sympozium crds`, `completions` and `version`.
 
-use crate::{shown, stderr, stdout, sympozium, sympozium_reading};
+use crate::{format_output, stderr, stdout, sympozium, sympozium_reading};
 
 #[test]
 fn crds_prints_every_kind_as_yaml_that_reads_back() {
@@ -14,16 +14,16 @@ fn crds_prints_every_kind_as_yaml_that_reads_back() {
     let json = sympozium(&["crds", "-o", "json"]);
     let list: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(list, serde_json::json!({"apiVersion": "v1", "kind": "List", "items": expected}));
-    // Our own loader reads them too, and leaves them alone.
+    // `validate` reads them, and does not check them.
     let output = sympozium_reading(&["validate", "-"], yaml.as_bytes());
     assert_eq!(
-        shown(&output),
+        format_output(&output),
         "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 0 objects in 1 file; 9 objects of other kinds not checked\n"
     );
 }
 
 #[test]
-fn crds_prints_the_kinds_that_are_asked_for() {
+fn crds_prints_the_selected_kinds() {
     let output = sympozium(&["crds", "AgentRun", "-o", "json"]);
     let one: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(one["metadata"]["name"], "agentruns.sympozium.ai");
@@ -32,9 +32,9 @@ fn crds_prints_the_kinds_that_are_asked_for() {
 }
 
 #[test]
-fn a_kind_that_is_not_ours_is_a_usage_error() {
+fn an_unknown_kind_is_a_usage_error() {
     let output = sympozium(&["crds", "AgentRuns"]);
-    insta::assert_snapshot!(shown(&output), @"
+    insta::assert_snapshot!(format_output(&output), @"
     exit code: 2
     ----- stdout -----
     ----- stderr -----
@@ -48,7 +48,7 @@ fn a_kind_that_is_not_ours_is_a_usage_error() {
 }
 
 #[test]
-fn completions_are_there_for_every_shell() {
+fn every_shell_has_completions() {
     for (shell, word) in [
         ("bash", "complete -F _sympozium"),
         ("zsh", "#compdef sympozium"),
@@ -64,7 +64,7 @@ fn completions_are_there_for_every_shell() {
 }
 
 #[test]
-fn version_says_what_it_is() {
+fn version_prints_the_version() {
     let output = sympozium(&["version"]);
     let first = format!("sympozium {}", env!("CARGO_PKG_VERSION"));
     assert!(stdout(&output).starts_with(&first));

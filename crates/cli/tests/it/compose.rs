@@ -1,4 +1,4 @@
-//! What `sympozium run` says before anything starts, and with which exit code.
+//! The messages and exit codes of `sympozium run` before anything starts.
 
 use std::fs;
 use std::process::Output;
@@ -21,7 +21,7 @@ metadata: {name: work}
 spec: {agentRef: worker, task: Work., env: {LD_PRELOAD: /x.so}}
 ";
 
-/// Runs the program with nothing of this machine's own user.
+/// Runs the program without the directories and variables of the current user.
 fn composing(machine: &TempDir, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut program = program(arguments);
     program.env_clear().envs(variables.iter().copied());
@@ -32,7 +32,7 @@ fn composing(machine: &TempDir, arguments: &[&str], variables: &[(&str, &str)]) 
 }
 
 #[test]
-fn a_denied_run_prints_what_explain_prints_and_ends_with_its_code() {
+fn a_denied_run_prints_the_same_as_explain() {
     let machine = tempfile::tempdir().unwrap();
     let file = machine.path().join("all.yaml");
     fs::write(&file, MANIFESTS).unwrap();
@@ -51,13 +51,13 @@ fn a_denied_run_prints_what_explain_prints_and_ends_with_its_code() {
     assert_eq!(stdout(&denied), "");
     assert!(stderr(&denied).contains("\nerror: the run is denied\nhint: "));
     assert!(!stderr(&denied).contains("hunter2"));
-    // Nothing of a run that never began is kept.
+    // Nothing is stored of a run that did not start.
     let runs = machine.path().join("STATE/runs");
     assert_eq!(fs::read_dir(runs).unwrap().count(), 0);
 }
 
 #[test]
-fn what_is_missing_is_said_with_what_to_do() {
+fn missing_inputs_are_errors_with_hints() {
     let machine = tempfile::tempdir().unwrap();
     for (arguments, code, words) in [
         (&["run"][..], 2, &["there is no task"][..]),
@@ -66,17 +66,17 @@ fn what_is_missing_is_said_with_what_to_do() {
         (
             &["run", "x", "--model", "groq/a", "--key-command", "echo no >&2; exit 7"],
             1,
-            &["the key command exits with 7: no"],
+            &["the key command exited with code 7: no"],
         ),
         (&["run", "nowhere-at-all.yaml"], 1, &["nowhere-at-all.yaml:1:1: error[file]", "no such file or directory"]),
         (&["run", "x", "y"], 2, &["there are two tasks"]),
         (&["run", "x", "--skill", "no-such"], 2, &["there is no skill `no-such`"]),
     ] {
         let output = composing(&machine, arguments, &[("PATH", "/usr/bin:/bin")]);
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
         for word in words.iter().chain(&["error: ", "\nhint: "]) {
-            assert!(said.contains(word), "{arguments:?}: no {word:?} in {said}");
+            assert!(text.contains(word), "{arguments:?}: no {word:?} in {text}");
         }
     }
 }

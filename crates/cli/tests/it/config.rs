@@ -1,22 +1,22 @@
-//! Whatever manifests the project ships or shows validates.
+//! Every manifest that the project ships or documents is valid.
 
 use std::fs;
 
 use serde_json::{Value, json};
 use sympozium_testkit::static_build::workspace_root;
 
-use crate::{shown, sympozium, sympozium_reading};
+use crate::{format_output, sympozium, sympozium_reading};
 
-/// Directories with manifests that are meant to be applied.
+/// Directories with manifests to apply.
 const DIRECTORIES: &[&str] = &["config", "examples"];
 
-/// What the seeds show, as they show it: whole objects, parts of objects, and patches.
+/// The manifests of the seeds: objects, parts of objects, and patches.
 const SEEDS: &str = "config/samples/seeds";
 
-/// A run of the seeds that cannot be made yet, and the rule that says so.
+/// A run of the seeds that is not supported yet, and the rule that denies it.
 const UNSERVED: (&str, &str) = ("003-agentrun-my-secure-run.yaml", "warm-pool-unserved");
 
-/// Every manifest below the directories that is a whole object.
+/// Every complete object below the directories.
 fn manifests() -> Vec<String> {
     let mut found = Vec::new();
     let mut directories: Vec<_> = DIRECTORIES
@@ -42,23 +42,23 @@ fn manifests() -> Vec<String> {
 }
 
 #[test]
-fn every_manifest_that_we_ship_validates_by_itself() {
+fn every_shipped_manifest_is_valid() {
     let manifests = manifests();
     assert!(manifests.len() > 9, "{manifests:?}");
     for manifest in manifests {
         let output = sympozium(&["validate", &manifest]);
         let (unserved, rule) = UNSERVED;
         if manifest.ends_with(unserved) {
-            assert_eq!(output.status.code(), Some(3), "{}", shown(&output));
-            assert!(shown(&output).contains(rule), "{}", shown(&output));
+            assert_eq!(output.status.code(), Some(3), "{}", format_output(&output));
+            assert!(format_output(&output).contains(rule), "{}", format_output(&output));
             continue;
         }
-        assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", format_output(&output));
     }
 }
 
 #[test]
-fn what_the_seeds_show_in_part_validates_once_it_is_whole() {
+fn completed_fragments_of_the_seeds_are_valid() {
     let mut count = 0;
     for entry in fs::read_dir(workspace_root().join(SEEDS)).unwrap() {
         let path = entry.unwrap().path();
@@ -73,13 +73,13 @@ fn what_the_seeds_show_in_part_validates_once_it_is_whole() {
         };
         count += 1;
         let output = sympozium_reading(&["validate", "-"], whole.as_bytes());
-        assert_eq!(output.status.code(), Some(0), "{name}: {}", shown(&output));
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", format_output(&output));
     }
     assert!(count >= 5, "{count} parts");
 }
 
 /// A part of a pack's spec, in the smallest pack that it fits into. The text stays as it is, so that its lines are read
-/// as somebody would write them.
+/// as a user would write them.
 fn within_a_pack(fragment: &str) -> String {
     let mut whole =
         "apiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata:\n  name: pack\nspec:\n  skills: []\n".to_owned();
@@ -103,18 +103,18 @@ fn patched_agent(patch: &str) -> String {
     agent.to_string()
 }
 
-/// The manifests with which the kinds themselves are tested have every field.
+/// The fixtures of the kinds, which have every field.
 #[test]
-fn manifests_with_every_field_are_what_their_schemas_ask_for() {
+fn manifests_with_every_field_match_their_schemas() {
     let directory = workspace_root().join("crates/api/tests/fixtures/full");
     let output = sympozium(&["validate", "-o", "json", directory.to_str().unwrap()]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(answer["errors"], 0, "{}", shown(&output));
+    assert_eq!(answer["errors"], 0, "{}", format_output(&output));
     assert_eq!(answer["objects"], 8);
 }
 
 #[test]
-fn every_manifest_on_a_page_validates() {
+fn every_manifest_in_the_docs_is_valid() {
     let docs = fs::read_dir(workspace_root().join("docs")).unwrap();
     let mut pages: Vec<_> = docs.map(|entry| entry.unwrap().path()).collect();
     pages.push(workspace_root().join("README.md"));
@@ -127,7 +127,7 @@ fn every_manifest_on_a_page_validates() {
                 count += 1;
                 let output = sympozium_reading(&["validate", "-"], manifest.as_bytes());
                 let page = page.display();
-                assert_eq!(output.status.code(), Some(0), "{page}: {}", shown(&output));
+                assert_eq!(output.status.code(), Some(0), "{page}: {}", format_output(&output));
             }
         }
     }

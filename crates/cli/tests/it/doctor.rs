@@ -3,7 +3,7 @@
 use crate::{stderr, stdout, sympozium};
 
 #[test]
-fn doctor_tells_people_about_this_machine() {
+fn doctor_prints_text() {
     let output = sympozium(&["doctor"]);
     let text = stdout(&output);
     for section in ["Machine\n", "\nLayers (", "\nLimits\n", "\nProfile: ", "\nWhat to fix\n"] {
@@ -14,7 +14,7 @@ fn doctor_tells_people_about_this_machine() {
 }
 
 #[test]
-fn doctor_tells_programs_the_same() {
+fn doctor_prints_the_same_as_json() {
     let output = sympozium(&["doctor", "-o", "json"]);
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let holds = answer["belowFloor"].as_object().unwrap().is_empty();
@@ -28,7 +28,7 @@ fn doctor_tells_programs_the_same() {
 }
 
 #[test]
-fn a_flag_that_is_not_there_is_a_usage_error() {
+fn an_unknown_flag_is_a_usage_error() {
     let output = sympozium(&["doctor", "--colour"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).starts_with("error: unexpected argument '--colour'"));
@@ -36,11 +36,11 @@ fn a_flag_that_is_not_there_is_a_usage_error() {
 }
 
 #[test]
-fn help_teaches_with_an_example_and_the_exit_codes() {
+fn help_has_an_example_and_exit_codes() {
     let output = sympozium(&["doctor", "--help"]);
     assert_eq!(output.status.code(), Some(0));
     let help = stdout(&output);
     assert!(help.contains("sympozium doctor -o json | jq -r .profile"));
-    assert!(help.contains("Every mechanism is tried"));
+    assert!(help.contains("Every mechanism is tested"));
     assert!(help.contains("Exit codes:\n  0  "));
 }

@@ -1,10 +1,10 @@
-//! `sympozium explain`: exit code and words for every kind of answer.
+//! `sympozium explain`: exit code and text for every kind of result.
 
 use serde_json::Value;
 
-use crate::{shown, stderr, stdout, sympozium, sympozium_reading};
+use crate::{format_output, stderr, stdout, sympozium, sympozium_reading};
 
-/// Columns of the terminal that the text is for.
+/// The maximum width of the text.
 const WIDTH: usize = 80;
 
 fn explained(arguments: &[&str]) -> Value {
@@ -13,18 +13,18 @@ fn explained(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn runs_are_explained_in_words() {
+fn explanations_of_runs() {
     for name in ["ops", "tickets", "node", "two-runs", "agent-only"] {
         let file = format!("../explain/{name}.yaml");
         let output = sympozium(&["explain", &file]);
-        let text = shown(&output);
+        let text = format_output(&output);
         assert!(stdout(&output).lines().all(|it| it.chars().count() <= WIDTH), "{text}");
         insta::assert_snapshot!(name, text);
     }
 }
 
 #[test]
-fn programs_get_the_same_as_json_and_yaml() {
+fn explanations_have_a_json_and_a_yaml_form() {
     let file = "../explain/tickets.yaml";
     let json = sympozium(&["explain", "-o", "json", file]);
     assert_eq!((json.status.code(), stderr(&json)), (Some(0), ""));
@@ -37,13 +37,13 @@ fn programs_get_the_same_as_json_and_yaml() {
     insta::assert_snapshot!("tickets-yaml-start", start);
 }
 
-/// The floor that we ship lists another namespace, and so the controller would deny what the pack and the hooks ask for.
+/// The shipped floor lists another namespace, so the controller would deny what the pack and the hooks request.
 #[test]
-fn rights_that_a_cluster_would_not_grant_are_not_explained() {
+fn permissions_that_a_cluster_would_not_grant_are_not_explained() {
     let text = std::fs::read_to_string(crate::fixtures().join("../explain/tickets.yaml")).unwrap();
     let (without_floor, _) = text.split_once("---\n# Authors are not known").unwrap();
     let output = sympozium_reading(&["explain", "-o", "json", "-"], without_floor.as_bytes());
-    assert_eq!(output.status.code(), Some(3), "{}", shown(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", format_output(&output));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["runs"], serde_json::json!([]));
     let reasons = answer["denied"][0]["reasons"].as_array().unwrap();
@@ -53,7 +53,7 @@ fn rights_that_a_cluster_would_not_grant_are_not_explained() {
 }
 
 #[test]
-fn denied_runs_are_told_with_every_reason_in_the_words_of_validate() {
+fn denied_runs_are_reported_like_by_validate() {
     let explain = sympozium(&["explain", "denied.yaml"]);
     assert_eq!((explain.status.code(), stdout(&explain)), (Some(3), ""));
     let validate = sympozium(&["validate", "denied.yaml"]);
@@ -62,7 +62,7 @@ fn denied_runs_are_told_with_every_reason_in_the_words_of_validate() {
         lines.map(str::to_owned).collect()
     };
     let told = denials(stderr(&explain));
-    assert!(told.len() > 3, "{}", shown(&explain));
+    assert!(told.len() > 3, "{}", format_output(&explain));
     assert_eq!(told, denials(stdout(&validate)));
 
     let answer = explained(&["denied.yaml"]);
@@ -80,7 +80,7 @@ fn denied_runs_are_told_with_every_reason_in_the_words_of_validate() {
 }
 
 #[test]
-fn what_is_missing_is_named_and_hides_nothing_else() {
+fn missing_objects_do_not_hide_other_runs() {
     let output = sympozium(&["explain", "../explain/missing.yaml"]);
     assert_eq!(output.status.code(), Some(1));
     insta::assert_snapshot!("missing-stderr", stderr(&output));
@@ -93,7 +93,7 @@ fn what_is_missing_is_named_and_hides_nothing_else() {
     assert_eq!(undecided, ["lost", "forgetful"]);
 }
 
-/// What is misspelt may be a restriction: nothing is explained that was not understood.
+/// A misspelt field may be a restriction: files with errors are not explained.
 #[test]
 fn files_with_errors_are_not_explained() {
     let output = sympozium(&["explain", "unknown-fields.yaml", "../explain/two-runs.yaml"]);
@@ -109,7 +109,7 @@ fn files_with_errors_are_not_explained() {
 }
 
 #[test]
-fn one_of_several_runs_can_be_asked_for() {
+fn one_of_several_runs_can_be_selected() {
     let file = "../explain/two-runs.yaml";
     let names = |answer: &Value| -> Vec<String> {
         let runs = answer["runs"].as_array().unwrap().iter();
@@ -118,14 +118,14 @@ fn one_of_several_runs_can_be_asked_for() {
     assert_eq!(names(&explained(&[file])), ["one", "two-xxxxx"]);
     assert_eq!(names(&explained(&[file, "--run", "one"])), ["one"]);
     let output = sympozium(&["explain", file, "--run", "three"]);
-    insta::assert_snapshot!(shown(&output), @r"
+    insta::assert_snapshot!(format_output(&output), @r"
     exit code: 1
     ----- stdout -----
     ----- stderr -----
-    error: no AgentRun called `three` is among the files
-    hint: name the files with the run and its agent; without --run every run among them is meant
+    error: the files have no AgentRun `three`
+    hint: name the files with the run and its agent; without --run, every run of the files is used
     ");
-    // Another run's denial is nothing to this one.
+    // The denial of another run does not matter.
     let with_denied = format!(
         "{}---\napiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {{name: bad}}\nspec: {{agentRef: reviewer, task: x, timeout: 900h}}\n",
         std::fs::read_to_string(crate::fixtures().join(file)).unwrap()
@@ -134,23 +134,23 @@ fn one_of_several_runs_can_be_asked_for() {
     assert_eq!(all.status.code(), Some(3));
     assert!(stdout(&all).contains("Run default/one of Agent reviewer"));
     let one = sympozium_reading(&["explain", "-", "--run", "one"], with_denied.as_bytes());
-    assert_eq!(one.status.code(), Some(0), "{}", shown(&one));
+    assert_eq!(one.status.code(), Some(0), "{}", format_output(&one));
 }
 
 #[test]
 fn files_without_runs_and_agents_are_refused() {
     let output = sympozium(&["explain", "floor.yaml"]);
-    insta::assert_snapshot!(shown(&output), @r"
+    insta::assert_snapshot!(format_output(&output), @r"
     exit code: 1
     ----- stdout -----
     ----- stderr -----
-    error: there is no AgentRun and no Agent among the files
-    hint: name the files with the run and its agent; without --run every run among them is meant
+    error: the files have neither an AgentRun nor an Agent
+    hint: name the files with the run and its agent; without --run, every run of the files is used
     ");
 }
 
 #[test]
-fn the_floor_that_is_named_holds() {
+fn the_floor_flag_is_enforced() {
     let directory = tempfile::tempdir().unwrap();
     let floor = directory.path().join("floor.yaml");
     let text = "apiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: floor, namespace: sympozium-system}\nspec:\n  networkPolicy: {denyAll: true}\n";
@@ -162,7 +162,7 @@ fn the_floor_that_is_named_holds() {
     assert_eq!(public(&explained(&[file, "--floor", floor])), false);
 }
 
-/// No text of a manifest moves a cursor, hides something or adds a line; and every line fits.
+/// No text of a manifest moves the cursor, hides text or adds a line; and every line fits the width.
 #[test]
 fn hostile_manifests_cannot_fake_the_output() {
     let text = std::fs::read_to_string(crate::fixtures().join("../explain/hostile.yaml")).unwrap();
@@ -171,7 +171,7 @@ fn hostile_manifests_cannot_fake_the_output() {
     for text in [&text, &longest] {
         for arguments in [&["explain", "-"][..], &["explain", "-o", "json", "-"], &["explain", "-o", "yaml", "-"]] {
             let output = sympozium_reading(arguments, text.as_bytes());
-            assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+            assert_eq!(output.status.code(), Some(0), "{}", format_output(&output));
             let printed = stdout(&output);
             let acts = |it: char| {
                 (it.is_control() && it != '\n')
@@ -187,14 +187,14 @@ fn hostile_manifests_cannot_fake_the_output() {
         assert_eq!(sections, 1);
     }
     let output = sympozium(&["explain", "../explain/hostile.yaml"]);
-    insta::assert_snapshot!("hostile", shown(&output));
+    insta::assert_snapshot!("hostile", format_output(&output));
 }
 
 #[test]
-fn what_a_change_adds_is_told_and_has_an_exit_code() {
+fn added_power_is_reported_with_an_exit_code() {
     let output = sympozium(&["explain", "--diff", "../explain/old", "../explain/new"]);
     assert_eq!(output.status.code(), Some(4));
-    insta::assert_snapshot!("diff", shown(&output));
+    insta::assert_snapshot!("diff", format_output(&output));
     let json = sympozium(&["explain", "-o", "json", "--diff", "../explain/old", "../explain/new"]);
     assert_eq!(json.status.code(), Some(4));
     insta::assert_snapshot!("diff-json-help", {
@@ -206,7 +206,7 @@ fn what_a_change_adds_is_told_and_has_an_exit_code() {
 }
 
 #[test]
-fn a_change_that_adds_nothing_is_no_failure() {
+fn a_change_without_added_power_succeeds() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -216,12 +216,12 @@ fn a_change_that_adds_nothing_is_no_failure() {
     let text = std::fs::read_to_string(crate::fixtures().join("../explain/two-runs.yaml")).unwrap();
     let old = write("old.yaml", &text);
     let same = sympozium(&["explain", "--diff", &old, &old]);
-    assert_eq!(same.status.code(), Some(0), "{}", shown(&same));
+    assert_eq!(same.status.code(), Some(0), "{}", format_output(&same));
     assert_eq!(stdout(&same).matches("0 powers added or widened, 0 removed or narrowed, 0 other changes").count(), 2);
 
     let less = write("less.yaml", &text.replace("timeout: 5m", "timeout: 4m"));
     let narrowed = sympozium(&["explain", "--diff", &old, &less]);
-    assert_eq!(narrowed.status.code(), Some(0), "{}", shown(&narrowed));
+    assert_eq!(narrowed.status.code(), Some(0), "{}", format_output(&narrowed));
     assert!(stdout(&narrowed).contains("~ seconds that the agent may work: was 300, now 240 (less)"));
     let widened = sympozium(&["explain", "--diff", &less, &old]);
     assert_eq!(widened.status.code(), Some(4));
@@ -236,9 +236,9 @@ fn a_change_that_adds_nothing_is_no_failure() {
     assert!(stdout(&becomes_admitted).contains(": was denied, is admitted now\n"));
 }
 
-/// Runs whose names the cluster will make are told apart by their order.
+/// Runs with generated names are distinguished by their order.
 #[test]
-fn two_runs_that_are_still_to_be_named_are_both_compared() {
+fn runs_with_generated_names_are_all_compared() {
     let text = std::fs::read_to_string(crate::fixtures().join("../explain/two-runs.yaml")).unwrap();
     let text = text.replace("name: one}", "generateName: two-}");
     let directory = tempfile::tempdir().unwrap();
@@ -248,7 +248,7 @@ fn two_runs_that_are_still_to_be_named_are_both_compared() {
     assert_ne!(more, text);
     std::fs::write(&new, more).unwrap();
     let output = sympozium(&["explain", "--diff", old.to_str().unwrap(), new.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(4), "{}", shown(&output));
+    assert_eq!(output.status.code(), Some(4), "{}", format_output(&output));
     assert_eq!(stdout(&output).matches("(admitted)").count(), 2);
 }
 
@@ -282,9 +282,9 @@ fn a_directory_with_a_skill_counts_as_its_pack() {
 }
 
 #[test]
-fn a_comparison_wants_two_paths() {
+fn a_comparison_requires_two_paths() {
     let output = sympozium(&["explain", "--diff", "../explain/old"]);
-    insta::assert_snapshot!(shown(&output), @r"
+    insta::assert_snapshot!(format_output(&output), @r"
     exit code: 2
     ----- stdout -----
     ----- stderr -----
@@ -293,7 +293,7 @@ fn a_comparison_wants_two_paths() {
     ");
 }
 
-/// What is changed in `tickets.yaml`, and the line about it.
+/// A change of `tickets.yaml`, and the line about it.
 const CHANGES: [(&str, &str, &str); 2] = [
     ("properties: {line: {type: string}}", "properties: {line: {}}", "    ~ tickets: arguments of close_ticket: was"),
     (
@@ -303,9 +303,9 @@ const CHANGES: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// A schema that lets more through and another program fail a review.
+/// A less strict schema and another program count as more power.
 #[test]
-fn what_no_table_counts_is_compared_too() {
+fn differences_outside_of_tables_are_compared() {
     let text = std::fs::read_to_string(crate::fixtures().join("../explain/tickets.yaml")).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -319,13 +319,13 @@ fn what_no_table_counts_is_compared_too() {
         assert_ne!(text, changed, "{from}");
         let new = write("new.yaml", &changed);
         let output = sympozium(&["explain", "--diff", &old, &new]);
-        assert_eq!(output.status.code(), Some(4), "{}", shown(&output));
-        assert!(stdout(&output).contains(line), "{}", shown(&output));
+        assert_eq!(output.status.code(), Some(4), "{}", format_output(&output));
+        assert!(stdout(&output).contains(line), "{}", format_output(&output));
     }
 }
 
 #[test]
-fn programs_are_told_by_their_names_and_whole_to_programs() {
+fn programs_are_named_in_text_and_complete_in_json() {
     let output = sympozium(&["explain", "../explain/ops.yaml"]);
     let text = stdout(&output);
     assert!(text.contains(" list-unhealthy-pods.sh in "), "{text}");

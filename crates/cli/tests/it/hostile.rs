@@ -1,4 +1,4 @@
-//! Files that are made to hurt whoever reads them: each gets an answer, in bounded memory.
+//! Hostile files: each is rejected or read in bounded memory.
 
 use std::fs;
 use std::process::Output;
@@ -7,10 +7,10 @@ use sympozium_testkit::{cases, command};
 
 use crate::{fixtures, stdout, sympozium_reading};
 
-/// Address space that the program may have, in KiB: what it maps itself, and a few times the largest file.
+/// The address space of the program in KiB: its own mappings, and a few times the largest file.
 const ADDRESS_SPACE: &str = "524288";
 
-/// The program with a bound on its memory that kills it rather than let it grow.
+/// The program with a limit of its address space.
 pub fn bounded(arguments: &[&str]) -> Output {
     command("sh")
         .args(["-c", "ulimit -v \"$0\"; exec \"$@\"", ADDRESS_SPACE])
@@ -21,15 +21,15 @@ pub fn bounded(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// `piece`, again and again. As large as a file may be in `make test-full`; otherwise large enough for anything that is
-/// not linear to be noticed.
+/// Repeats `piece`. In `make test-full` to the maximum size of a file; otherwise large enough to notice cost that is not
+/// linear.
 fn repeated(piece: &str) -> String {
     let size = if cases::is_full() { 8 * 1024 * 1024 } else { 256 * 1024 };
     piece.repeat(size / piece.len())
 }
 
 #[test]
-fn what_is_repeated_without_end_is_answered() {
+fn endless_repetition_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("hostile.yaml");
     for (input, rule) in [
@@ -73,7 +73,7 @@ fn what_is_repeated_without_end_is_answered() {
             }
             _ => {
                 assert_eq!(output.status.code(), Some(1), "{start:?}: {output:?}");
-                // The largest files reach a bound before they are wrong in their own way.
+                // The largest files exceed a bound before their own error is found.
                 let is_found = text.contains(&format!("[{rule}]")) || cases::is_full() && text.contains("[too-large]");
                 assert!(is_found, "{start:?}: {text:.300}");
             }
@@ -81,9 +81,9 @@ fn what_is_repeated_without_end_is_answered() {
     }
 }
 
-/// Names as long as any that are compared, all alike, and none of them there.
+/// Similar names of the maximum length, none of which exists.
 #[test]
-fn many_objects_cost_no_more_than_their_number() {
+fn cost_is_linear_in_the_number_of_objects() {
     let name = |number: usize| format!("{}{number:05}", "a".repeat(43));
     let object = |kind: &str, name: &str, spec: &str| {
         format!("---\napiVersion: sympozium.ai/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n")
@@ -99,9 +99,9 @@ fn many_objects_cost_no_more_than_their_number() {
     let output = sympozium_reading(&["validate", "-"], text.as_bytes());
     let expected = match cases::is_full() {
         true => {
-            "failed: 1 error, 4500 warnings; 9000 objects in 1 file; 2000 runs not decided for what is missing; 3501 findings not shown\n"
+            "failed: 1 error, 4500 warnings; 9000 objects in 1 file; 2000 runs undecided because objects are missing; 3501 more findings not listed\n"
         }
-        false => "ok: 300 warnings; 600 objects in 1 file; 300 runs not decided for what is missing\n",
+        false => "ok: 300 warnings; 600 objects in 1 file; 300 runs undecided because objects are missing\n",
     };
     assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
 }
@@ -116,20 +116,20 @@ fn a_file_of_100_mb_is_refused_without_being_read() {
     let text = stdout(&output).replace(directory.path().to_str().unwrap(), "DIR");
     assert_eq!(
         text,
-        "DIR/large.yaml:1:1: error[too-large]: larger than 8 MiB; it is not read\n  \
-         hint: split the file; Kubernetes does not take objects of that size\n"
+        "DIR/large.yaml:1:1: error[too-large]: the file is larger than 8 MiB and is not read\n  \
+         hint: split the file; Kubernetes does not accept objects of that size\n"
     );
 }
 
 #[test]
-fn standard_input_without_end_is_cut() {
+fn endless_standard_input_is_truncated() {
     let output = sympozium_reading(&["validate", "-"], &vec![b' '; 9 * 1024 * 1024]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stdout(&output).starts_with("<stdin>:1:1: error[too-large]: larger than 8 MiB"));
+    assert!(stdout(&output).starts_with("<stdin>:1:1: error[too-large]: the file is larger than 8 MiB"));
 }
 
 #[test]
-fn the_bombs_among_the_fixtures_take_little_memory() {
+fn alias_bombs_take_little_memory() {
     for name in ["billion-laughs.yaml", "cycles.yaml", "deep.yaml", "question-marks.yaml"] {
         let output = bounded(&["validate", name]);
         assert_eq!(output.status.code(), Some(1), "{name}: {output:?}");
@@ -138,7 +138,7 @@ fn the_bombs_among_the_fixtures_take_little_memory() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let output = command("sh")
         .args(["-c", "\"$0\" crds | head -c 10; exit ${PIPESTATUS:-0}"])
         .arg(env!("CARGO_BIN_EXE_sympozium"))

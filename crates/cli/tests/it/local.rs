@@ -1,6 +1,6 @@
 //! Hostile runs on one machine: `sympozium run` as it is, as root and as an ordinary user.
 //!
-//! Every test has a directory of its own whose name nothing else on the machine has; what is left of a run is found by it.
+//! Every test has a directory with a unique name, by which leftovers of its runs are found.
 
 mod commands;
 mod costs;
@@ -26,20 +26,19 @@ use sympozium_testkit::probe::{self, Findings};
 use sympozium_testkit::{as_user, wait_until};
 use tempfile::TempDir;
 
-/// The first of the users that tests are; each home has one of its own, so that what belongs to it can be told. The users of
-/// the conformance suite, which may run at the same time, begin at 61,300.
+/// The first UID of the tests. Each home has its own, which identifies its processes. The UIDs of the conformance suite,
+/// which may run at the same time, start at 61,300.
 const FIRST_USER: u32 = 63_000;
-/// Directories in which programs are looked for, besides the home's own.
+/// The directories of `PATH` after the home's own.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// How long anything here may take on a machine that does much else.
-pub const PATIENCE: Duration = Duration::from_secs(120);
-/// The most seconds that a command may have; without a word about it, it has a quarter of them. For commands that must
-/// come to their end, however slow the machine is.
+/// The timeout of waits, for a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
+/// The maximum timeout of a command in seconds, four times the default. For commands that must complete on any machine.
 pub const LONGEST_COMMAND: u32 = 120;
 /// The pack whose commands attack.
 pub const PACK: &str = "shell";
 
-/// As whom a run is started.
+/// The user that starts a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     Root,
@@ -47,7 +46,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// Everybody whom whoever runs the tests can be.
+    /// All users that the current user can become.
     pub fn all() -> Vec<Self> {
         match as_user::is_root() {
             true => vec![Self::Root, Self::Ordinary],
@@ -56,14 +55,14 @@ impl Who {
     }
 }
 
-/// Does the same as everybody.
-pub fn as_everybody(body: impl Fn(&Home)) {
+/// Calls `body` for each user.
+pub fn for_each_user(body: impl Fn(&Home)) {
     for who in Who::all() {
         body(&Home::new(who));
     }
 }
 
-/// A user's directories, outside /tmp, of which sandboxes have one of their own.
+/// The directories of a user, outside of /tmp, because sandboxes have their own /tmp.
 pub struct Home {
     directory: TempDir,
     user: Option<u32>,
@@ -86,7 +85,7 @@ impl Home {
         home
     }
 
-    /// Makes a file or directory the user's.
+    /// Changes the owner of a file or directory to the user.
     pub fn give(&self, path: &Path) {
         if let Some(user) = self.user {
             chown(path, Some(user), Some(user)).unwrap();
@@ -105,12 +104,12 @@ impl Home {
         self.path().join(name)
     }
 
-    /// The name by which everything of this home is found.
+    /// The unique name of this home.
     pub fn name(&self) -> &str {
         self.path().file_name().and_then(|it| it.to_str()).unwrap()
     }
 
-    /// The program, as this user.
+    /// The program, run by this user.
     pub fn sympozium(&self, arguments: &[&str]) -> Command {
         let program = env!("CARGO_BIN_EXE_sympozium");
         let mut command = match self.user {
@@ -130,7 +129,7 @@ impl Home {
         command
     }
 
-    /// Puts a program where the user's packs find it.
+    /// Installs a program for the user's packs.
     pub fn install(&self, program: &Path, name: &str) {
         let to = self.at("bin").join(name);
         sympozium_testkit::copy_program(program, &to).unwrap();
@@ -138,14 +137,14 @@ impl Home {
         self.give(&to);
     }
 
-    /// Writes the manifests of a run, and says where.
+    /// Writes the manifests of a run, and returns their path.
     pub fn manifests(&self, scenario: &Scenario) -> String {
         let path = self.at(&format!("{}.yaml", scenario.name));
         fs::write(&path, scenario.text()).unwrap();
         path.to_str().unwrap().to_owned()
     }
 
-    /// A run, to its end.
+    /// Runs a scenario to its end.
     pub fn run(&self, scenario: &Scenario) -> Ended<'_> {
         let file = self.manifests(scenario);
         let output = self.sympozium(&["run", &file, "--run", &scenario.name]).output().unwrap();
@@ -153,7 +152,7 @@ impl Home {
         Ended { home: self, output, directory }
     }
 
-    /// A run that goes on.
+    /// Starts a run.
     pub fn start(&self, scenario: &Scenario) -> Child {
         let file = self.manifests(scenario);
         self.sympozium(&["run", &file, "--run", &scenario.name])
@@ -163,7 +162,7 @@ impl Home {
             .unwrap()
     }
 
-    /// The directory of the run of this name.
+    /// The directory of the run with this name.
     pub fn directory_of(&self, name: &str) -> PathBuf {
         let runs = fs::read_dir(self.at("state/runs")).into_iter().flatten();
         let mut found = runs.flatten().map(|it| it.path()).filter(|directory| {
@@ -173,15 +172,15 @@ impl Home {
         found.next().unwrap_or_else(|| self.at("state/runs/there-is-none"))
     }
 
-    /// What `sympozium runs` says of every run, which also clears away what the dead left.
+    /// The output of `sympozium runs`, which also removes leftovers of killed runs.
     pub fn runs(&self) -> Vec<Value> {
         let output = self.sympozium(&["runs", "--all", "-o", "json"]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"))
     }
 }
 
-/// A run that is over.
+/// A run that has ended.
 pub struct Ended<'h> {
     home: &'h Home,
     pub output: Output,
@@ -189,7 +188,7 @@ pub struct Ended<'h> {
 }
 
 impl Ended<'_> {
-    /// What the model was told of each tool call, in order.
+    /// The results of the tool calls that the model got, in order.
     pub fn results(&self) -> Vec<String> {
         let lines = fs::read_to_string(self.directory.join("transcript.jsonl")).unwrap_or_default();
         lines
@@ -204,18 +203,18 @@ impl Ended<'_> {
         serde_json::from_slice(&fs::read(self.directory.join("run.json")).unwrap()).unwrap()
     }
 
-    /// Asserts that it has an answer, that nothing of it is left and that its record verifies.
+    /// Asserts that the run has an answer, no leftovers and valid receipts.
     #[track_caller]
-    pub fn assert_well(&self) {
+    pub fn assert_succeeded(&self) {
         self.assert_code(0);
     }
 
-    /// Asserts that it ended with this code, that nothing of it is left and that its record verifies.
+    /// Asserts that the run ended with this code, has no leftovers and valid receipts.
     #[track_caller]
     pub fn assert_code(&self, code: i32) {
-        let said = String::from_utf8_lossy(&self.output.stderr);
+        let stderr = String::from_utf8_lossy(&self.output.stderr);
         let results = self.results();
-        assert_eq!(self.output.status.code(), Some(code), "{said}\n{results:#?}");
+        assert_eq!(self.output.status.code(), Some(code), "{stderr}\n{results:#?}");
         assert_eq!(leftovers::of(self.home), Vec::<String>::new());
         assert_eq!(self.record()["leftovers"], json!([]));
         let uid = self.record()["uid"].as_str().unwrap().to_owned();
@@ -224,7 +223,7 @@ impl Ended<'_> {
         assert!(verified.status.success(), "{verified:?}");
     }
 
-    /// What the probe found in the result of this number.
+    /// The findings of the probe in the result with this index.
     #[track_caller]
     pub fn findings(&self, number: usize) -> Findings {
         let results = self.results();
@@ -239,18 +238,18 @@ impl Ended<'_> {
 #[derive(Debug, Clone)]
 pub struct Scenario {
     pub name: String,
-    /// What the model does, turn by turn; an answer is added.
+    /// The turns of the model; an answer is added.
     pub turns: Vec<Value>,
     /// SkillPacks: name and spec.
     pub packs: Vec<(String, Value)>,
-    /// The spec of the AgentRun, besides agent, model and task.
+    /// Additional fields of the AgentRun's spec.
     pub run: Value,
-    /// Anything else.
+    /// Other objects.
     pub others: Vec<Value>,
 }
 
 impl Scenario {
-    /// One pack, [`PACK`], with these programs; the model calls these commands in it, one after the other.
+    /// One pack, [`PACK`], with these programs, in which the model calls these commands one after the other.
     pub fn commands(programs: &[&str], commands: &[&str]) -> Self {
         Self {
             name: "attack".to_owned(),
@@ -261,13 +260,13 @@ impl Scenario {
         }
     }
 
-    /// One command that makes attempts with the probe, which must be installed.
+    /// One command that makes these attempts with the probe, which must be installed.
     pub fn attempts(attempts: &[&str]) -> Self {
         let command = format!("probe attempt {}", attempts.join(" "));
         Self::commands(&["probe"], &[&command]).patient()
     }
 
-    /// The same, with [`LONGEST_COMMAND`] for every command of which nothing else is said.
+    /// The same, with [`LONGEST_COMMAND`] for every command without a timeout.
     pub fn patient(mut self) -> Self {
         let calls = self.turns.iter_mut().filter_map(|turn| turn.get_mut("call")?.as_array_mut()).flatten();
         for call in calls.filter(|call| call["tool"] == "execute_command") {
@@ -305,7 +304,7 @@ impl Scenario {
     }
 }
 
-/// A turn in which the model calls a command of a pack.
+/// A turn that calls a command of a pack.
 pub fn call(pack: &str, command: &str) -> Value {
     json!({"call": [{"tool": "execute_command", "arguments": {"command": command, "target": pack}}]})
 }
@@ -318,16 +317,16 @@ pub fn pack(programs: &[&str]) -> Value {
     })
 }
 
-/// A home in which the probe is a program that packs can name.
-pub fn as_everybody_with_probe(body: impl Fn(&Home)) {
-    as_everybody(|home| {
+/// Calls `body` for each user, with the probe installed.
+pub fn for_each_user_with_probe(body: impl Fn(&Home)) {
+    for_each_user(|home| {
         home.install(probe::path(), "probe");
         body(home);
     });
 }
 
-/// Waits, and fails when it does not come to be.
+/// Waits for a condition; panics after a timeout.
 #[track_caller]
 pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
-    assert!(wait_until(PATIENCE, condition), "never: {what}");
+    assert!(wait_until(TIMEOUT, condition), "timed out waiting until {what}");
 }

@@ -32,7 +32,7 @@ use std::process::{Command, Output, Stdio};
 
 use sympozium_testkit::command;
 
-/// The program, to be started where the fixtures are, so that they are named as a user would name them.
+/// The program, started in the directory of the fixtures, so that their paths are relative.
 fn program(arguments: &[&str]) -> Command {
     let mut program = command(env!("CARGO_BIN_EXE_sympozium"));
     program.args(arguments).current_dir(fixtures());
@@ -52,7 +52,7 @@ fn sympozium_reading(arguments: &[&str], input: &[u8]) -> Output {
     let mut child =
         program(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // It may have seen enough before everything is written.
+    // The program may close its input before everything is written.
     let _ = stdin.write_all(input);
     drop(stdin);
     child.wait_with_output().unwrap()
@@ -66,8 +66,8 @@ fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }
 
-/// Everything that a user gets, for a snapshot.
-fn shown(output: &Output) -> String {
+/// Exit code and output, for a snapshot.
+fn format_output(output: &Output) -> String {
     let code = output.status.code().unwrap();
     let (stdout, stderr) = (stdout(output), stderr(output));
     format!("exit code: {code}\n----- stdout -----\n{stdout}----- stderr -----\n{stderr}")

@@ -1,4 +1,4 @@
-//! The packs that we ship: what they may touch, and whether their texts say what is so.
+//! The shipped packs: what they can access, and whether their texts are correct.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,11 +13,11 @@ use sympozium_plan::rbac::{Rule, escalations};
 use sympozium_testkit::command;
 use sympozium_testkit::static_build::workspace_root;
 
-/// Lines and bytes of one text: what a model can be asked to read whole, about 5,000 tokens.
+/// The maximum lines and bytes of one text: about 5,000 tokens.
 const MOST_LINES: usize = 500;
 const MOST_BYTES: usize = 20_000;
 
-/// Parameters that may hold any text: queries, and what people read.
+/// Parameters that may have any text: queries and comments.
 const FREE_TEXTS: &[&str] = &["body", "query"];
 
 /// Objects of one kind in the files of a directory, each with its file's name.
@@ -53,7 +53,7 @@ fn built_in() -> BTreeMap<String, SkillPack> {
     packs("config/skillpacks")
 }
 
-/// What we ship, and the packs of the samples, which people copy.
+/// The shipped packs, and those of the samples, which users copy.
 pub fn all() -> BTreeMap<String, SkillPack> {
     let mut all = built_in();
     all.extend(packs("config/samples"));
@@ -66,7 +66,7 @@ pub fn tools(pack: &SkillPack) -> &[Tool] {
 }
 
 #[test]
-fn they_are_these_and_say_what_they_are() {
+fn shipped_packs_have_names_and_descriptions() {
     let labels = |pack: &SkillPack| -> Vec<String> {
         let labels = pack.metadata.labels.as_ref().unwrap();
         let of = |name: &str| labels[&format!("sympozium.ai/{name}")].clone();
@@ -99,10 +99,10 @@ fn they_are_these_and_say_what_they_are() {
     }
 }
 
-/// Packs whose image starts itself: the web endpoint is a server and runs no commands.
+/// Packs whose image runs its own program: the web endpoint is a server and runs no commands.
 const START_THEMSELVES: &[&str] = &["web-endpoint"];
 
-/// Our executor confines and attests the commands of every pack that we ship, whatever its image brings.
+/// The Sympozium executor isolates the commands of every shipped pack, and reports that, whatever its image has.
 #[test]
 fn commands_of_shipped_packs_run_under_our_executor() {
     let packs = built_in();
@@ -123,7 +123,7 @@ fn commands_of_shipped_packs_run_under_our_executor() {
     assert_eq!(by_image, START_THEMSELVES);
 }
 
-/// Every single right: where it holds, group, resource and verb.
+/// Every single permission: scope, group, resource and verb.
 fn rights(pack: &SkillPack) -> BTreeSet<(&'static str, Rule)> {
     let Some(sidecar) = &pack.spec.sidecar else {
         return BTreeSet::new();
@@ -150,7 +150,7 @@ fn rights(pack: &SkillPack) -> BTreeSet<(&'static str, Rule)> {
 }
 
 #[test]
-fn only_the_admin_pack_asks_for_rights_from_which_more_follow() {
+fn only_the_admin_pack_requests_escalating_permissions() {
     for (name, pack) in built_in() {
         let refused: BTreeSet<String> = rights(&pack)
             .iter()
@@ -177,7 +177,7 @@ fn only_the_admin_pack_asks_for_rights_from_which_more_follow() {
 }
 
 #[test]
-fn what_is_changed_and_what_is_seen_everywhere_is_this() {
+fn mutating_and_cluster_wide_permissions_are_listed() {
     let mut changes = BTreeSet::new();
     let mut everywhere = BTreeSet::new();
     for (name, pack) in built_in() {
@@ -222,7 +222,7 @@ fn what_is_changed_and_what_is_seen_everywhere_is_this() {
 }
 
 #[test]
-fn every_tool_that_a_skill_names_is_there() {
+fn every_tool_that_a_skill_names_exists() {
     let packs = all();
     let mut known: BTreeSet<&str> = BUILTIN_TOOLS.iter().map(|tool| tool.name).collect();
     for pack in packs.values() {
@@ -267,7 +267,7 @@ fn without_fences(text: &str) -> String {
     outside.map(|(_, part)| part).collect()
 }
 
-/// The blocks of a text in one language, line by line.
+/// The code blocks of a text in one language, line by line.
 fn fenced<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
     let blocks = text.split("```").skip(1).step_by(2);
     let blocks = blocks.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n'));
@@ -276,7 +276,7 @@ fn fenced<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
 }
 
 #[test]
-fn every_program_of_a_command_line_is_among_those_that_the_skill_needs() {
+fn every_program_of_a_command_line_is_declared() {
     let mut count = 0;
     for (name, pack) in all() {
         for skill in &pack.spec.skills {
@@ -295,9 +295,9 @@ fn every_program_of_a_command_line_is_among_those_that_the_skill_needs() {
     assert!(count > 25, "{count}");
 }
 
-/// A skill that is said to have no sidecar, or to be elsewhere, would send the model round in circles.
+/// A wrong statement about sidecars or other skills would mislead the model.
 #[test]
-fn packs_and_skills_that_a_text_names_are_there() {
+fn packs_and_skills_that_a_text_names_exist() {
     let packs = all();
     let skills: BTreeSet<&str> =
         packs.values().flat_map(|it| it.spec.skills.iter().map(|skill| skill.name.as_str())).collect();
@@ -321,7 +321,7 @@ fn packs_and_skills_that_a_text_names_are_there() {
 }
 
 #[test]
-fn texts_are_short_enough_to_be_read_and_promise_no_more_than_there_is() {
+fn texts_are_short_and_name_only_existing_tools() {
     for (name, pack) in all() {
         let mut bytes = 0;
         for skill in &pack.spec.skills {
@@ -349,7 +349,7 @@ fn size(skill: &Skill) -> usize {
 }
 
 #[test]
-fn what_a_tool_takes_is_written_strictly() {
+fn schemas_of_tools_are_strict() {
     for (name, pack) in all() {
         for tool in tools(&pack) {
             let place = format!("{name}/{}", tool.name);
@@ -384,9 +384,9 @@ fn what_a_tool_takes_is_written_strictly() {
     }
 }
 
-/// Every program that a tool starts is a script of the pack, or one that a skill needs.
+/// Every program that a tool starts is a script of the pack, or one that a skill declares.
 #[test]
-fn tools_start_what_the_pack_has() {
+fn tools_run_programs_of_the_pack() {
     for (name, pack) in all() {
         for tool in tools(&pack) {
             let place = format!("{name}/{}", tool.name);
@@ -412,7 +412,7 @@ fn tools_start_what_the_pack_has() {
     }
 }
 
-/// Values that fit, the first the most usual: examples, or the words of a list.
+/// Valid values: examples, or the values of an enum. The first is the most common one.
 pub fn examples(schema: &Value) -> Vec<Value> {
     let examples = schema["examples"].as_array().or(schema["enum"].as_array());
     let examples = examples.unwrap().clone();
@@ -420,12 +420,12 @@ pub fn examples(schema: &Value) -> Vec<Value> {
     examples
 }
 
-/// A value as the program gets it.
+/// A value as the program receives it.
 pub fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Whether a schema of ours accepts a value that is written so.
+/// Whether a schema of a tool accepts a value with this text.
 pub fn accepts(schema: &Value, text: &str) -> bool {
     let length = text.chars().count() as u64;
     match schema["type"].as_str().unwrap() {
@@ -438,7 +438,7 @@ pub fn accepts(schema: &Value, text: &str) -> bool {
                 && schema["maxLength"].as_u64().is_none_or(|it| length <= it)
         }
         kind => {
-            // As JSON has numbers: no zero in front, no plus.
+            // As in JSON: no leading zero, no plus.
             let Ok(value) = serde_json::from_str::<Value>(text) else {
                 return false;
             };

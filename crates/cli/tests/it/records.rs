@@ -1,4 +1,4 @@
-//! Directories of runs as `sympozium run` leaves them, for what reads them.
+//! Directories of runs in the form in which `sympozium run` stores them, for commands that read them.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -17,9 +17,9 @@ use sympozium_gateway::run_api::local::StoredReport;
 use sympozium_ipc::receipt::{Actor, CallDecision, Chain, Event, Outcome, OutputSize, ReportedIsolation};
 use sympozium_ipc::run_api::{AgentEnd, BridgePhase, Usage};
 
-use crate::{program, shown};
+use crate::{format_output, program};
 
-/// A text that would do something to a terminal that got it.
+/// A text with escape sequences for a terminal.
 pub const HOSTILE: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\r\u{9b}31m\u{202e}evil";
 /// 2026-11-16T13:44:01.042Z.
 pub const AT: u64 = 1_794_836_641_042;
@@ -57,13 +57,13 @@ impl State {
         program.output().unwrap()
     }
 
-    /// What a user gets, with the paths and times that differ from one test to the next replaced.
-    pub fn shown(&self, arguments: &[&str]) -> String {
+    /// Exit code and output of the program, with the path of the state directory replaced.
+    pub fn snapshot(&self, arguments: &[&str]) -> String {
         let output = self.sympozium(arguments);
-        shown(&output).replace(self.root().to_str().unwrap(), "STATE")
+        format_output(&output).replace(self.root().to_str().unwrap(), "STATE")
     }
 
-    /// A run that began three days ago, took 12 seconds and succeeded. Its UID begins with `number` eight times.
+    /// A run that started three days ago, took 12 seconds and succeeded. Its UID starts with `number` eight times.
     pub fn run(&self, number: u8, name: &str) -> Run {
         let uid = format!("{}-0000-4000-8000-000000000000", format!("{number:x}").repeat(8));
         let directory = self.runs().join(&uid);
@@ -104,7 +104,7 @@ impl State {
 }
 
 impl Run {
-    /// Writes the record as it is now.
+    /// Writes the record.
     pub fn write(&self) {
         let text = serde_json::to_string_pretty(&self.record).unwrap();
         fs::write(self.at("run.json"), text).unwrap();
@@ -130,7 +130,7 @@ impl Run {
         Digest::from(self.record["plan"].as_str().unwrap())
     }
 
-    /// Writes receipts of these, and a report that counts them all.
+    /// Writes the receipts of these events, and a report that covers them all.
     pub fn report(&self, events: Vec<Event>) -> StoredReport {
         let mut chain = Chain::new(self.plan());
         let mut text = String::new();
@@ -163,7 +163,7 @@ impl Run {
         fs::write(self.at("report.json"), text).unwrap();
     }
 
-    /// Writes a transcript of these lines, all of which count.
+    /// Writes a transcript of these lines, all of them reported.
     pub fn transcript(&self, lines: &[Value]) {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         fs::write(self.at("transcript.jsonl"), &text).unwrap();
@@ -172,14 +172,14 @@ impl Run {
         self.write_report(&report);
     }
 
-    /// Is its process, as far as others can tell.
+    /// Takes the lock of the run, as its process would.
     pub fn alive(&self) -> OwnedFd {
         let lock = fs::File::open(self.at("lock")).unwrap();
         flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
         lock.into()
     }
 
-    /// Listens at its socket, and gives each of so many requests its answer.
+    /// Listens on the run's socket, and sends one reply to each request.
     pub fn answering(&self, answers: Vec<Value>) -> JoinHandle<Vec<Value>> {
         let listener = bound(&self.at("control.sock"));
         std::thread::spawn(move || {
@@ -193,7 +193,7 @@ impl Run {
     }
 }
 
-/// A socket, however deep its directory is.
+/// Binds a socket, even if the path of its directory is too long for a socket address.
 pub fn bound(path: &Path) -> UnixListener {
     let directory = fs::File::open(path.parent().unwrap()).unwrap();
     let number = std::os::fd::AsRawFd::as_raw_fd(&directory);
@@ -201,7 +201,7 @@ pub fn bound(path: &Path) -> UnixListener {
     UnixListener::bind(format!("/proc/self/fd/{number}/{name}")).unwrap()
 }
 
-/// Reads a request, and answers with these lines.
+/// Reads a request, and replies with these lines.
 pub fn attend(stream: &UnixStream, lines: &[Value]) -> Value {
     let mut request = String::new();
     BufReader::new(stream).read_line(&mut request).unwrap();
@@ -211,7 +211,7 @@ pub fn attend(stream: &UnixStream, lines: &[Value]) -> Value {
     serde_json::from_str(&request).unwrap()
 }
 
-/// A question as a run tells it.
+/// A question in the form of the control socket.
 pub fn question(approval: &str, letter: char, shown: &str) -> Value {
     json!({
         "approval": approval,
@@ -219,7 +219,7 @@ pub fn question(approval: &str, letter: char, shown: &str) -> Value {
         "pack": "git",
         "action": action(letter),
         "shown": shown,
-        // For almost a minute it is five hours and a minute.
+        // Formatted as `5h 1m` for almost a minute.
         "deadlineMs": now_ms() + 3_600_000 * 5 + 119_000,
         "runScope": letter == 'a',
     })
@@ -234,7 +234,7 @@ pub fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap()
 }
 
-/// Receipts of a run in which everything happens once.
+/// The receipts of a run with one event of each kind.
 pub fn events() -> Vec<Event> {
     let digest = |letter: char| Digest::from(action(letter).as_str());
     vec![

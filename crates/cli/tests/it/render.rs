@@ -1,14 +1,14 @@
-//! `sympozium render`: the objects of a run, as a cluster takes them.
+//! `sympozium render`: the Kubernetes objects of a run.
 
 use serde_json::Value;
 
-use crate::{shown, stderr, stdout, sympozium};
+use crate::{format_output, stderr, stdout, sympozium};
 
 const UID: &str = "3f2c1a90-77f4-4c62-9f0e-0123456789ab";
 
 fn rendered(arguments: &[&str]) -> Vec<Value> {
     let output = sympozium(&[&["render", "-o", "json", "--uid", UID], arguments].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", format_output(&output));
     let list: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&list["apiVersion"], &list["kind"]), (&"v1".into(), &"List".into()));
     list["items"].as_array().unwrap().clone()
@@ -32,20 +32,20 @@ fn objects_are_printed_in_the_order_of_creation() {
 }
 
 #[test]
-fn without_a_uid_and_a_cluster_it_says_what_is_not_known() {
+fn placeholders_are_reported() {
     let output = sympozium(&["render", "../explain/two-runs.yaml", "--run", "one"]);
     assert_eq!(output.status.code(), Some(0));
     insta::assert_snapshot!(stderr(&output), @r"
-    note: names and owners are those of a run without a UID; --uid takes the one that the cluster gave it
-    note: `hostUsers` is left out, because only the cluster knows whether its nodes have user namespaces; --host-users sets it
+    note: names and owner references have a placeholder UID; set the UID of the run in the cluster with --uid
+    note: `hostUsers` is omitted, because it depends on the nodes of the cluster; set it with --host-users
     ");
     let output = sympozium(&["render", "../explain/two-runs.yaml", "--run", "one", "--uid", "x"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("it is not a UID"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("invalid UID"), "{}", stderr(&output));
 }
 
 #[test]
-fn the_cluster_around_a_run_can_be_named() {
+fn the_settings_of_the_cluster_are_used() {
     let file = "../explain/ops.yaml";
     let pod = |objects: &[Value]| {
         let job = objects.iter().find(|it| it["kind"] == "Job").unwrap();
@@ -70,9 +70,9 @@ fn the_cluster_around_a_run_can_be_named() {
     }
 }
 
-/// What runs may reach and what they must not is never at one port.
+/// The gateway, which runs must reach, and the canary, which they must not reach, have different ports.
 #[test]
-fn the_canary_has_a_port_of_its_own() {
+fn the_canary_has_its_own_port() {
     let file = "../explain/ops.yaml";
     let check = |arguments: &[&str]| {
         let objects = rendered(&[&[file], arguments].concat());
@@ -90,20 +90,20 @@ fn the_canary_has_a_port_of_its_own() {
     for arguments in [&["--gateway", "10.1.2.3:8444", "--canary", "8444"][..], &["--gateway", "10.1.2.3:65535"]] {
         let output = sympozium(&[&["render", file], arguments].concat());
         assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
-        assert!(stderr(&output).contains("hint: name another port with --canary PORT"));
+        assert!(stderr(&output).contains("hint: choose another port with --canary PORT"));
     }
 }
 
 #[test]
-fn objects_of_two_runs_are_never_called_the_same() {
+fn objects_of_two_runs_have_different_names() {
     let two = "../explain/two-runs.yaml";
     let output = sympozium(&["render", two, "--uid", UID]);
-    insta::assert_snapshot!(shown(&output), @r"
+    insta::assert_snapshot!(format_output(&output), @r"
     exit code: 1
     ----- stdout -----
     ----- stderr -----
-    error: --uid is of one run, and there are 2 among the files
-    hint: --run NAME prints one of them; --uid is for that one
+    error: --uid applies to one run, but the files have 2
+    hint: select one run with --run NAME, and set its UID with --uid
     ");
     let text = std::fs::read_to_string(crate::fixtures().join(two)).unwrap();
     let alike = text
@@ -111,14 +111,14 @@ fn objects_of_two_runs_are_never_called_the_same() {
         .replace("generateName: two-", "name: nightly-report-of-tuesday");
     let output = crate::sympozium_reading(&["render", "-"], alike.as_bytes());
     assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
-    let words = "have no UID and names that begin alike: their objects would be called the same\nhint: --run NAME ";
-    assert!(stderr(&output).contains(words), "{}", shown(&output));
+    let words = "have no UID, and their objects would have the same names\nhint: select one run with --run NAME";
+    assert!(stderr(&output).contains(words), "{}", format_output(&output));
     let arguments = ["render", "-", "--run", "nightly-report-of-monday", "--uid", UID];
     let output = crate::sympozium_reading(&arguments, alike.as_bytes());
-    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", format_output(&output));
 }
 
-/// Scripts come out as they went in, and a terminal acts on nothing of them.
+/// Scripts are printed without loss, and without characters that a terminal would act on.
 #[test]
 fn texts_read_back_the_same_from_yaml() {
     let directory = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ fn texts_read_back_the_same_from_yaml() {
     for arguments in [&["render", path, "--run", "one"][..], &["explain", path], &["skill", "import", skill]] {
         let with = |format: &'static str| sympozium(&[arguments, &["-o", format]].concat());
         let (yaml, json) = (with("yaml"), with("json"));
-        assert_eq!(yaml.status.code(), Some(0), "{}", shown(&yaml));
+        assert_eq!(yaml.status.code(), Some(0), "{}", format_output(&yaml));
         let raw: Vec<char> =
             stdout(&yaml).chars().filter(|it| (it.is_control() && *it != '\n') || *it == '\u{202e}').collect();
         assert!(raw.is_empty(), "{raw:?} {arguments:?}");
@@ -162,7 +162,7 @@ fn denied_runs_and_missing_objects_are_not_rendered() {
     assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
 }
 
-/// What explain calls a ServiceAccount is what render creates.
+/// The ServiceAccounts of explain are those that render creates.
 #[test]
 fn explain_and_render_name_the_same_accounts_and_rules() {
     for name in ["ops", "tickets", "node"] {

@@ -6,17 +6,17 @@ use std::os::unix::fs::symlink;
 use serde_json::{Value, json};
 
 use crate::records::{HOSTILE, State, attend, bound, now_ms, question};
-use crate::{shown, stderr, stdout};
+use crate::{format_output, stderr, stdout};
 
 #[test]
-fn without_runs_there_is_a_word_of_what_to_do() {
+fn without_runs_there_is_a_hint() {
     let state = State::new();
-    insta::assert_snapshot!(state.shown(&["runs"]), @r#"
+    insta::assert_snapshot!(state.snapshot(&["runs"]), @r#"
     exit code: 0
     ----- stdout -----
     ----- stderr -----
-    there are no runs yet
-    hint: `sympozium run "task"` starts one, `sympozium demo` shows one
+    there are no runs
+    hint: start one with `sympozium run "TASK"`, or try `sympozium demo`
     "#);
     assert_eq!(stdout(&state.sympozium(&["runs", "-o", "json"])), "[]\n");
 }
@@ -34,8 +34,8 @@ fn runs_are_listed_newest_first() {
     let _alive = third.alive();
     let fourth = state.run(4, "failed");
     fourth.with(json!({"outcome": {"is": "failed", "why": "x"}, "usage": {"modelRequests": 1, "inputTokens": 5, "outputTokens": 0, "estimated": true, "toolCalls": 0}}));
-    let text = state.shown(&["runs"]);
-    // It goes on, so how long it has taken changes.
+    let text = state.snapshot(&["runs"]);
+    // The run is running, so its duration changes.
     let text = regex_lite::Regex::new(r"3m [1-5]\ds").unwrap().replace(&text, "3m 20s").into_owned();
     insta::assert_snapshot!(text, @"
     exit code: 0
@@ -47,8 +47,8 @@ fn runs_are_listed_newest_first() {
     failed       44444444  assistant  scripted/counter  failed                3d   12s     ~5      STATE/runs/44444444-0000-4000-8000-000000000000/workspace
     ----- stderr -----
     ");
-    insta::assert_snapshot!(state.shown(&["runs", "--limit", "1"]).lines().skip(5).collect::<Vec<_>>().join("\n"), @"
-    3 older runs are not shown; --all lists them too
+    insta::assert_snapshot!(state.snapshot(&["runs", "--limit", "1"]).lines().skip(5).collect::<Vec<_>>().join("\n"), @"
+    3 older runs are not listed; --all lists every run
     ");
     let all = state.sympozium(&["runs", "--all", "-o", "json"]);
     let all: Vec<Value> = serde_json::from_slice(&all.stdout).unwrap();
@@ -57,7 +57,7 @@ fn runs_are_listed_newest_first() {
 }
 
 #[test]
-fn names_that_would_repaint_the_terminal_do_not() {
+fn hostile_names_are_escaped() {
     let state = State::new();
     let run = state.run(1, HOSTILE);
     let record = json!({
@@ -84,7 +84,7 @@ fn names_that_would_repaint_the_terminal_do_not() {
         &["rm", "1111"],
     ] {
         let output = state.sympozium(arguments);
-        let raw: String = (shown(&output).chars())
+        let raw: String = (format_output(&output).chars())
             .filter(|it| *it != '\n' && (it.is_control() || ('\u{202a}'..='\u{202e}').contains(it)))
             .collect();
         assert_eq!(raw, "", "{arguments:?}");
@@ -107,7 +107,7 @@ fn a_run_is_shown_by_name_and_by_uid() {
     }});
     let cost = json!({"amountMicro": 44, "currency": "USD", "source": "defaultTable", "priceKey": "scripted/*"});
     let run = run.with(json!({"isolation": isolation, "cost": cost}));
-    let text = state.shown(&["show", "count-files"]);
+    let text = state.snapshot(&["show", "count-files"]);
     let text = regex_lite::Regex::new(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
         .unwrap()
         .replace_all(&text, "TIME")
@@ -117,13 +117,13 @@ fn a_run_is_shown_by_name_and_by_uid() {
     ----- stdout -----
     run        count-files
     uid        11111111-0000-4000-8000-000000000000
-    state      succeeded: it has an answer
+    state      succeeded: the run has an answer
     agent      assistant in namespace default
     model      scripted/counter
     skills     files, git
     started    TIME, 3d ago
     ended      TIME, after 12s
-    used       2 model requests, 1200 tokens read, 34 written, 1 tool call
+    used       2 model requests, 1200 input tokens, 34 output tokens, 1 tool call
     cost       0.000044 USD by scripted/*
     plan       sha256:0c8f2c64fbf3088a3377522b49c002d1e49fb67f47ddf0f2e895f5d282c0e3fa
     workspace  STATE/runs/11111111-0000-4000-8000-000000000000/workspace
@@ -143,16 +143,16 @@ fn a_run_is_shown_by_name_and_by_uid() {
         - kernel: delegated to the host
 
     FILES
-      all        STATE/runs/11111111-0000-4000-8000-000000000000
+      directory  STATE/runs/11111111-0000-4000-8000-000000000000
       logs       logs
       plan       plan.json
       receipts   receipts.jsonl
       report     report.json
 
     NEXT
-      what was said: sympozium logs 11111111
-      what was done: sympozium audit 11111111
-      that nothing of that was changed: sympozium audit verify 11111111
+      print the transcript: sympozium logs 11111111
+      print the receipts: sympozium audit 11111111
+      verify the receipts: sympozium audit verify 11111111
       remove it: sympozium rm 11111111
     ----- stderr -----
     ");
@@ -165,38 +165,38 @@ fn a_run_is_shown_by_name_and_by_uid() {
 }
 
 #[test]
-fn a_run_that_waits_is_shown_with_its_question() {
+fn a_waiting_run_is_shown_with_its_question() {
     let state = State::new();
     let run = state.run(1, "waits");
     let run = run.with(json!({"outcome": null, "endedMs": null, "phase": "waiting", "leftovers": null}));
     let _alive = run.alive();
     let asked = question("q1", 'a', "tool: execute_command of git\nshell: git push\n");
     let answering = run.answering(vec![json!({"reply": "questions", "questions": [asked]})]);
-    let text = state.shown(&["show", "waits"]);
+    let text = state.snapshot(&["show", "waits"]);
     assert_eq!(answering.join().unwrap(), [json!({"request": "questions"})]);
-    assert!(text.contains("state      waiting for approval: it goes on\n"), "{text}");
+    assert!(text.contains("state      waiting for approval\n"), "{text}");
     assert!(
-        text.contains("QUESTIONS\n  q1 wants an answer:\n    tool: execute_command of git\n    shell: git push\n"),
+        text.contains("PENDING QUESTIONS\n  q1:\n    tool: execute_command of git\n    shell: git push\n"),
         "{text}"
     );
-    assert!(text.contains("  answer its question: sympozium approve 11111111\n"), "{text}");
+    assert!(text.contains("  approve its pending question: sympozium approve 11111111\n"), "{text}");
 }
 
 #[test]
-fn a_run_that_is_not_there_is_an_error() {
+fn an_unknown_run_is_an_error() {
     let state = State::new();
     state.run(1, "count-files");
-    insta::assert_snapshot!(state.shown(&["show", "111"]), @"
+    insta::assert_snapshot!(state.snapshot(&["show", "111"]), @"
     exit code: 1
     ----- stdout -----
     ----- stderr -----
     error: there is no run `111`
-    hint: `sympozium runs` lists them
+    hint: `sympozium runs` lists the runs
     ");
 }
 
 #[test]
-fn runs_that_are_over_are_removed_and_others_are_not() {
+fn only_ended_runs_are_removed() {
     let state = State::new();
     let over = state.run(1, "over");
     let alive = state.run(2, "alive").with(json!({"outcome": null}));
@@ -207,15 +207,15 @@ fn runs_that_are_over_are_removed_and_others_are_not() {
     fs::create_dir(over.at("workspace")).unwrap();
     symlink(&outside, over.at("workspace/link")).unwrap();
 
-    insta::assert_snapshot!(state.shown(&["rm", "over", "alive"]), @"
+    insta::assert_snapshot!(state.snapshot(&["rm", "over", "alive"]), @"
     exit code: 1
     ----- stdout -----
     ----- stderr -----
-    error: alive (22222222) goes on; nothing was removed
-    hint: wait for it, or use --force to end it first
+    error: alive (22222222) is still running; nothing was removed
+    hint: wait until it has ended, or end it first with --force
     ");
     assert!(over.directory.exists() && alive.directory.exists());
-    insta::assert_snapshot!(state.shown(&["rm", "over", "1111", "over"]), @"
+    insta::assert_snapshot!(state.snapshot(&["rm", "over", "1111", "over"]), @"
     exit code: 0
     ----- stdout -----
     removed over (11111111)
@@ -223,7 +223,7 @@ fn runs_that_are_over_are_removed_and_others_are_not() {
     ");
     assert!(!over.directory.exists() && outside.join("kept").exists());
 
-    // Ended by its socket, first.
+    // The run is first asked to end through its socket.
     let listener = bound(&alive.at("control.sock"));
     let run = std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
@@ -231,7 +231,7 @@ fn runs_that_are_over_are_removed_and_others_are_not() {
         drop(lock);
         request
     });
-    insta::assert_snapshot!(state.shown(&["rm", "--force", "alive"]), @"
+    insta::assert_snapshot!(state.snapshot(&["rm", "--force", "alive"]), @"
     exit code: 0
     ----- stdout -----
     removed alive (22222222)
@@ -242,7 +242,7 @@ fn runs_that_are_over_are_removed_and_others_are_not() {
 }
 
 #[test]
-fn prune_removes_what_is_old_and_what_the_dead_left() {
+fn prune_removes_old_runs_and_leftovers() {
     let state = State::new();
     let old = state.run(1, "old");
     let young = state.run(2, "young").with(json!({"endedMs": now_ms()}));
@@ -253,13 +253,13 @@ fn prune_removes_what_is_old_and_what_the_dead_left() {
     fs::create_dir_all(alive.at("live")).unwrap();
     let _lock = alive.alive();
 
-    let dry = state.shown(&["prune", "--older-than", "2d", "--dry-run"]);
+    let dry = state.snapshot(&["prune", "--older-than", "2d", "--dry-run"]);
     insta::assert_snapshot!(dry, @"
     exit code: 0
     ----- stdout -----
     would remove old (11111111)
-    would remove what was left of 1 run that was killed
-    would remove what was left of 1 socket at which nobody listens
+    would remove 1 directory of a killed run
+    would remove 1 stale socket
     ----- stderr -----
     ");
     assert!(old.directory.exists() && killed.at("live").exists());
@@ -274,19 +274,19 @@ fn prune_removes_what_is_old_and_what_the_dead_left() {
     assert!(alive.at("live").exists());
 
     let all = state.sympozium(&["prune", "--older-than", "0s"]);
-    assert!(stdout(&all).contains("removed young (22222222)\n"), "{}", shown(&all));
+    assert!(stdout(&all).contains("removed young (22222222)\n"), "{}", format_output(&all));
     assert!(!young.directory.exists() && !killed.directory.exists() && alive.directory.exists());
 }
 
 #[test]
-fn runs_clears_what_the_dead_left_and_says_what_it_cannot_read() {
+fn runs_removes_leftovers_and_reports_unreadable_records() {
     let state = State::new();
     let killed = state.run(1, "killed").with(json!({"outcome": null, "endedMs": null}));
     fs::create_dir_all(killed.at("live/a/b")).unwrap();
     let broken = state.run(2, "broken");
     fs::write(broken.at("run.json"), "{").unwrap();
     let output = state.sympozium(&["runs"]);
-    assert!(stdout(&output).contains("interrupted"), "{}", shown(&output));
-    assert!(stderr(&output).starts_with("1 more in "), "{}", shown(&output));
+    assert!(stdout(&output).contains("interrupted"), "{}", format_output(&output));
+    assert!(stderr(&output).starts_with("1 more in "), "{}", format_output(&output));
     assert!(!killed.at("live").exists());
 }

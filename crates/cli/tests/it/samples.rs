@@ -1,4 +1,4 @@
-//! What the packs, policies and samples that we ship come to: admitted, or denied with these rules.
+//! The admission of the shipped packs, policies and samples: admitted, or denied by these rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use sympozium_testkit::static_build::workspace_root;
 
 use crate::packs::objects;
-use crate::{shown, sympozium, sympozium_reading};
+use crate::{format_output, sympozium, sympozium_reading};
 
 /// Every kind has a sample.
 const KINDS: [&str; 9] = [
@@ -24,7 +24,7 @@ const KINDS: [&str; 9] = [
 
 const FLOOR: &str = "config/policies/floor.yaml";
 
-/// Samples of kinds on which nothing acts yet, or not on all of it, and the fields that `validate` warns about.
+/// Samples with unused fields, and the fields that `validate` warns about.
 const UNUSED: [(&str, &[&str]); 2] = [
     ("config/samples/model.yaml", &["spec.source", "spec.inference.contextSize", "spec.resources"]),
     ("config/samples/sympoziumschedule.yaml", &["spec"]),
@@ -50,8 +50,8 @@ fn files(directory: &str) -> Vec<String> {
     files
 }
 
-/// Rules that were told, as `severity: rule`; without those about Secrets and other objects that a cluster would have.
-fn told(answer: &Value) -> BTreeSet<String> {
+/// The rules of the findings, as `severity: rule`, without those about Secrets and other objects of a cluster.
+fn reported_rules(answer: &Value) -> BTreeSet<String> {
     let findings = answer["findings"].as_array().unwrap().iter();
     findings
         .filter(|it| it["rule"] != "missing-reference")
@@ -59,11 +59,11 @@ fn told(answer: &Value) -> BTreeSet<String> {
         .collect()
 }
 
-/// What is said of a text, with the floor that we ship or another.
+/// The findings about a text, with the shipped floor or another.
 fn judge(text: &str, floor: &str) -> BTreeSet<String> {
     let floor = path(floor);
     let output = sympozium_reading(&["validate", "-o", "json", "--floor", &floor, "-"], text.as_bytes());
-    told(&serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", shown(&output))))
+    reported_rules(&serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", format_output(&output))))
 }
 
 fn set(rules: &[&str]) -> BTreeSet<String> {
@@ -82,10 +82,10 @@ fn every_file_is_admitted_with_these_warnings() {
             }
             let output = sympozium(&arguments);
             let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-            assert_eq!(answer["errors"], 0, "{}", shown(&output));
-            assert_eq!(answer["denials"], 0, "{}", shown(&output));
+            assert_eq!(answer["errors"], 0, "{}", format_output(&output));
+            assert_eq!(answer["denials"], 0, "{}", format_output(&output));
             assert_eq!(output.status.code(), Some(0));
-            seen.insert(file, told(&answer));
+            seen.insert(file, reported_rules(&answer));
         }
     }
     assert!(seen.len() >= 29, "{}", seen.len());
@@ -94,9 +94,9 @@ fn every_file_is_admitted_with_these_warnings() {
     assert_eq!(seen, BTreeMap::from(unused));
 }
 
-/// One who has everything that a sample names sees no error with `--strict`, and no warning but those about unused fields.
+/// With all referenced objects there is no error with `--strict`, and no warning except those about unused fields.
 #[test]
-fn samples_hold_with_strict_too_once_their_secrets_are_there() {
+fn samples_are_valid_with_strict_and_their_secrets() {
     let secrets: String = ["anthropic-key", "github-token", "openai-key"]
         .iter()
         .flat_map(|name| ["default", "shop"].map(|namespace| (name, namespace)))
@@ -108,20 +108,20 @@ fn samples_hold_with_strict_too_once_their_secrets_are_there() {
     arguments.extend(files("config/samples").iter().map(|it| path(it)));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let output = sympozium_reading(&arguments, secrets.as_bytes());
-    let told = shown(&output);
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let text = format_output(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
     let problems = |line: &&str| !line.is_empty() && !line.starts_with("  hint: ");
     let found: Vec<&str> = crate::stdout(&output).lines().filter(problems).collect();
     let unused: Vec<(String, &str)> =
         UNUSED.iter().flat_map(|(file, fields)| fields.iter().map(|field| (path(file), *field))).collect();
-    assert_eq!(found.len(), unused.len(), "{told}");
+    assert_eq!(found.len(), unused.len(), "{text}");
     for (line, (file, field)) in found.iter().zip(unused) {
-        let is_told =
+        let is_expected =
             line.starts_with(&format!("{file}:")) && line.contains(&format!(" warning[field-unused]: {field}: "));
-        assert!(is_told, "{line}");
+        assert!(is_expected, "{line}");
     }
-    assert!(told.contains("----- stderr -----\nok: "), "{told}");
-    assert!(!told.contains("not decided"), "{told}");
+    assert!(text.contains("----- stderr -----\nok: "), "{text}");
+    assert!(!text.contains("not decided"), "{text}");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn agent(namespace: &str, pack: &str, policy: Option<&str>) -> String {
     )
 }
 
-/// A run in the sandbox that some policies ask for.
+/// A run in the sandbox that some policies require.
 fn run(namespace: &str, sandbox: &str) -> String {
     format!(
         "---\napiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {{name: r, namespace: {namespace}}}\nspec:\n  agentRef: a\n  task: hello\n  toolPolicy: {{deny: [fetch_url]}}\n  {sandbox}: {{enabled: true}}\n"
@@ -150,7 +150,7 @@ fn run(namespace: &str, sandbox: &str) -> String {
 const PACKS: [&str; 7] =
     ["code-review", "incident-response", "k8s-ops", "k8s-ops-admin", "llmfit", "sre-observability", "web-endpoint"];
 
-/// What is denied of a run with one built-in pack, by where it is and which policy holds.
+/// The denials of a run with one built-in pack, by namespace and policy.
 #[test]
 fn built_in_packs_are_admitted_by_every_policy_but_for_the_admin_pack() {
     for pack in PACKS {
@@ -179,7 +179,7 @@ fn the_admin_pack_needs_policy_and_floor() {
     let sample = text("config/samples/workload-admin.yaml");
     assert_eq!(judge(&sample, FLOOR), BTreeSet::new());
 
-    // The header of the pack shows the exceptions that the sample and the floor have.
+    // The exceptions in the header of the pack are those of the sample and the floor.
     let pack = text("config/skillpacks/k8s-ops-admin.yaml");
     let exceptions: Vec<&str> = pack
         .lines()
@@ -195,7 +195,7 @@ fn the_admin_pack_needs_policy_and_floor() {
         }
     }
 
-    // Without any one of them, in the policy or in the floor, the run is denied.
+    // The run is denied if one of them is missing from the policy or the floor.
     let directory = tempfile::tempdir().unwrap();
     let lesser_floor = directory.path().join("floor.yaml");
     for exception in exceptions {
@@ -206,9 +206,9 @@ fn the_admin_pack_needs_policy_and_floor() {
     }
 }
 
-/// No policy opens what the floor keeps shut.
+/// No policy allows what the floor denies.
 #[test]
-fn secrets_stay_shut_under_the_floor_that_we_ship() {
+fn secrets_are_denied_by_the_shipped_floor() {
     let rule = "{apiGroups: [''], resources: [secrets], verbs: [get]}";
     let manifests = format!(
         "---\napiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {{name: p}}\nspec:\n  skills: [{{name: s, content: c}}]\n  sidecar:\n    image: example.com/i:1\n    rbac: [{rule}]\n---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {{name: open}}\nspec:\n  networkPolicy: {{denyAll: true}}\n  rbacPolicy: {{exceptions: [{rule}]}}\n{}",
@@ -217,9 +217,9 @@ fn secrets_stay_shut_under_the_floor_that_we_ship() {
     assert_eq!(judge(&manifests, FLOOR), set(&["denied: rbac-author", "denied: rbac-escalation"]));
 }
 
-/// The pack's header says how to give it Prometheus; this does what it says.
+/// The header of the pack explains how to add Prometheus; this test does it.
 #[test]
-fn the_observability_pack_can_be_made_ones_own() {
+fn the_observability_pack_can_be_customized() {
     let pack = text("config/skillpacks/sre-observability.yaml");
     let mut own = String::new();
     for line in pack.lines().filter(|it| !it.contains("sympozium.ai/builtin") && !it.starts_with('#')) {

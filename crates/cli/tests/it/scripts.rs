@@ -1,7 +1,7 @@
-//! The scripts of the packs, for real, with arguments that were meant to do harm.
+//! Executes the scripts of the packs with hostile arguments.
 //!
-//! `kubectl`, `curl` and `helm` are programs of this test: they write down what they were called with. Nothing else is on
-//! the path but what the skill says that it needs.
+//! `kubectl`, `curl` and `helm` are fakes that record their arguments. `PATH` has only them and the programs that the skill
+//! declares.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::packs::{accepts, all, examples, text, tools};
 use crate::{stderr, stdout};
 
-/// Arguments that would be options, other commands, other files, other numbers.
+/// Arguments that could be read as options, other commands, other files, other numbers.
 const HOSTILE: &[&str] = &[
     "-h",
     "-",
@@ -69,7 +69,7 @@ const HOSTILE: &[&str] = &[
     "secret",
 ];
 
-/// Programs of ours in the place of real ones.
+/// Programs with fakes.
 const FAKES: &[&str] = &["cat", "curl", "gh", "helm", "kubectl", "llmfit"];
 
 const FAKE: &str = r#"#!/bin/sh
@@ -89,19 +89,19 @@ case "${0##*/} $*" in
 esac
 "#;
 
-/// The files of all packs where a run has them, and a directory of programs for each skill.
-pub struct World {
+/// The files of all packs as in a run, and a directory of programs for each skill.
+pub struct Harness {
     root: TempDir,
 }
 
-impl World {
-    /// None where the machine lacks a program that is real here.
+impl Harness {
+    /// `None` if this machine lacks a program that has no fake.
     pub fn new(packs: &BTreeMap<String, SkillPack>) -> Option<Self> {
-        let world = Self { root: tempfile::tempdir().unwrap() };
-        world.write_fake();
+        let harness = Self { root: tempfile::tempdir().unwrap() };
+        harness.write_fake();
         for (name, pack) in packs {
             for skill in &pack.spec.skills {
-                let directory = world.path(&format!("skills/{name}/{}", skill.name));
+                let directory = harness.path(&format!("skills/{name}/{}", skill.name));
                 for file in &skill.files {
                     let path = directory.join(file.path.as_str());
                     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -109,16 +109,16 @@ impl World {
                     let mode = if file.executable == Some(true) { 0o755 } else { 0o644 };
                     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
                 }
-                world.add_programs(name, skill)?;
+                harness.add_programs(name, skill)?;
             }
         }
-        fs::create_dir_all(world.path("workspace/notes")).unwrap();
-        fs::write(world.path("workspace/notes/today.txt"), "one two").unwrap();
-        Some(world)
+        fs::create_dir_all(harness.path("workspace/notes")).unwrap();
+        fs::write(harness.path("workspace/notes/today.txt"), "one two").unwrap();
+        Some(harness)
     }
 
-    /// By another program: a process that another test is starting would have our descriptor open for writing, and a
-    /// file that is open for writing cannot be executed.
+    /// Written by another program: a process that another test starts could inherit our descriptor, and a file that is open
+    /// for writing cannot be executed.
     fn write_fake(&self) {
         let mut writer = command("sh");
         writer.args(["-c", "printf '%s' \"$1\" > \"$0\" && chmod 755 \"$0\""]).arg(self.fake()).arg(FAKE);
@@ -153,7 +153,7 @@ impl World {
         self.path("record")
     }
 
-    /// Calls a tool's script as the run does, and gives back what was called in turn.
+    /// Calls a tool's script as the run does, and returns the recorded calls.
     pub fn call(&self, shell: &[&str], tool: &Tool, arguments: &[String], env: &[(&str, &str)]) -> (Output, String) {
         fs::write(self.record(), "").unwrap();
         let script = tool.exec[0].trim_start_matches('/');
@@ -180,7 +180,7 @@ impl World {
 const ADDRESSES: &[(&str, &str)] =
     &[("SKILL_PROMETHEUS_URL", "http://prometheus.test:9090/"), ("SKILL_LOKI_URL", "https://loki.test")];
 
-/// The shells of the images that people build.
+/// The shells of common images.
 fn shells() -> Vec<Vec<&'static str>> {
     let mut shells = vec![vec!["/bin/sh"]];
     if Path::new("/usr/bin/busybox").exists() {
@@ -189,7 +189,7 @@ fn shells() -> Vec<Vec<&'static str>> {
     shells
 }
 
-/// Tools whose script is one of ours for the shell, and the schema of each argument.
+/// The tools with shell scripts, and the schema of each argument.
 fn scripted(pack: &SkillPack) -> impl Iterator<Item = (&Tool, Vec<serde_json::Value>)> {
     let scripts = tools(pack).iter().filter(|it| it.exec[0].ends_with(".sh"));
     scripts.map(|tool| {
@@ -206,26 +206,26 @@ fn usual(schemas: &[serde_json::Value]) -> Vec<String> {
 }
 
 #[test]
-fn what_each_tool_calls_is_as_reviewed() {
+fn calls_of_each_tool() {
     let packs = all();
     let times = regex_lite::Regex::new("(start|end)=[0-9]+").unwrap();
     let mut reviewed: Option<Vec<String>> = None;
     for shell in shells() {
-        // A world for each: what a tool leaves in the workspace is in the way of its next call.
-        let Some(world) = World::new(&packs) else {
+        // A harness for each: files that a tool leaves in the workspace would affect its next call.
+        let Some(harness) = Harness::new(&packs) else {
             skip!("no jq");
         };
         let mut seen = Vec::new();
         for pack in packs.values() {
-            // To a shell that has it built in, a `cat` on the path is nothing.
+            // A shell with a built-in `cat` does not use the fake.
             if shell.len() > 1 && needs(pack, "cat") {
                 continue;
             }
             for (tool, schemas) in scripted(pack) {
                 let arguments = usual(&schemas);
-                let (output, called) = world.call(&shell, tool, &arguments, ADDRESSES);
+                let (output, called) = harness.call(&shell, tool, &arguments, ADDRESSES);
                 assert!(output.status.success(), "{shell:?} {}: {}", tool.name, stderr(&output));
-                // With this flag kubectl does not look for the credentials of the pod that it is in.
+                // With this flag kubectl does not look for the credentials of its pod.
                 assert!(!called.contains("--request-timeout"), "{called}");
                 let called = times.replace_all(&called, "$1=N");
                 seen.push(format!("{} {arguments:?}\n{called}", tool.name));
@@ -247,7 +247,7 @@ fn needs(pack: &SkillPack, program: &str) -> bool {
 #[test]
 fn hostile_arguments_are_refused_before_anything_is_called() {
     let packs = all();
-    let Some(world) = World::new(&packs) else {
+    let Some(harness) = Harness::new(&packs) else {
         skip!("no jq");
     };
     let long = "a".repeat(5000);
@@ -258,13 +258,13 @@ fn hostile_arguments_are_refused_before_anything_is_called() {
                 let usual = usual(&schemas);
                 for index in 0..usual.len() {
                     for hostile in HOSTILE.iter().copied().chain([long.as_str()]) {
-                        // What the schema accepts is meant to work; the next test looks at it.
+                        // The next test checks values that the schema accepts.
                         if accepts(&schemas[index], hostile) {
                             continue;
                         }
                         let mut arguments = usual.clone();
                         arguments[index] = hostile.to_owned();
-                        let (output, called) = world.call(&shell, tool, &arguments, ADDRESSES);
+                        let (output, called) = harness.call(&shell, tool, &arguments, ADDRESSES);
                         let what = format!("{shell:?} {} {arguments:?}", tool.name);
                         assert_eq!(output.status.code(), Some(2), "{what}");
                         assert_eq!(called, "", "{what}");
@@ -278,7 +278,7 @@ fn hostile_arguments_are_refused_before_anything_is_called() {
                     if arguments == usual {
                         continue;
                     }
-                    let (output, called) = world.call(&shell, tool, &arguments, ADDRESSES);
+                    let (output, called) = harness.call(&shell, tool, &arguments, ADDRESSES);
                     let what = format!("{shell:?} {} {arguments:?}", tool.name);
                     assert_eq!(output.status.code(), Some(2), "{what}");
                     assert_eq!(called, "", "{what}");
@@ -289,11 +289,11 @@ fn hostile_arguments_are_refused_before_anything_is_called() {
     assert!(refused > 1000, "{refused}");
 }
 
-/// Queries and comments may hold anything, and so may some names hold something odd: it stays within one argument.
+/// Queries, comments and some names may have any text: it stays within one argument.
 #[test]
-fn whatever_is_accepted_stays_one_argument() {
+fn accepted_values_stay_one_argument() {
     let packs = all();
-    let Some(world) = World::new(&packs) else {
+    let Some(harness) = Harness::new(&packs) else {
         skip!("no jq");
     };
     let mut count = 0;
@@ -301,7 +301,7 @@ fn whatever_is_accepted_stays_one_argument() {
         for (tool, schemas) in scripted(pack) {
             let usual = usual(&schemas);
             let words = |called: &str| called.matches(" [").count();
-            let (_, called) = world.call(&["/bin/sh"], tool, &usual, ADDRESSES);
+            let (_, called) = harness.call(&["/bin/sh"], tool, &usual, ADDRESSES);
             let expected = words(&called);
             for index in 0..usual.len() {
                 let is_free = schemas[index]["type"] == "string"
@@ -313,7 +313,7 @@ fn whatever_is_accepted_stays_one_argument() {
                 for hostile in HOSTILE.iter().copied().filter(|it| accepts(&schemas[index], it)) {
                     let mut arguments = usual.clone();
                     arguments[index] = hostile.to_owned();
-                    let (output, called) = world.call(&["/bin/sh"], tool, &arguments, ADDRESSES);
+                    let (output, called) = harness.call(&["/bin/sh"], tool, &arguments, ADDRESSES);
                     let what = format!("{} {arguments:?}: {called}", tool.name);
                     assert!(output.status.success(), "{what}{}", stderr(&output));
                     assert_eq!(words(&called), expected, "{what}");
@@ -327,9 +327,9 @@ fn whatever_is_accepted_stays_one_argument() {
 }
 
 #[test]
-fn addresses_that_are_none_are_refused() {
+fn invalid_addresses_are_refused() {
     let packs = all();
-    let Some(world) = World::new(&packs) else {
+    let Some(harness) = Harness::new(&packs) else {
         skip!("no jq");
     };
     let pack = &packs["sre-observability"];
@@ -349,7 +349,7 @@ fn addresses_that_are_none_are_refused() {
             "http://host\nurl=http://other",
         ] {
             let env = [("SKILL_PROMETHEUS_URL", address), ("SKILL_LOKI_URL", address)];
-            let (output, called) = world.call(&["/bin/sh"], tool, &usual(&schemas), &env);
+            let (output, called) = harness.call(&["/bin/sh"], tool, &usual(&schemas), &env);
             assert_eq!(output.status.code(), Some(2), "{address:?}");
             assert_eq!(called, "", "{address:?}");
             count += 1;
@@ -359,25 +359,25 @@ fn addresses_that_are_none_are_refused() {
 }
 
 #[test]
-fn a_pod_that_nothing_makes_again_is_not_deleted() {
+fn a_pod_without_a_controller_is_not_deleted() {
     let packs = all();
-    let Some(world) = World::new(&packs) else {
+    let Some(harness) = Harness::new(&packs) else {
         skip!("no jq");
     };
     let pack = &packs["k8s-ops-admin"];
     let (tool, schemas) = scripted(pack).find(|(tool, _)| tool.name == "delete_pod").unwrap();
     for (owner, is_deleted) in [("ReplicaSet", true), ("", false), ("Node", false)] {
         let env = [("OWNER", owner)];
-        let (output, called) = world.call(&["/bin/sh"], tool, &usual(&schemas), &env);
+        let (output, called) = harness.call(&["/bin/sh"], tool, &usual(&schemas), &env);
         assert_eq!(output.status.success(), is_deleted, "{owner}");
         assert_eq!(called.contains("[delete]"), is_deleted, "{owner}");
     }
 }
 
 #[test]
-fn shells_read_every_script() {
+fn every_script_has_valid_syntax() {
     let packs = all();
-    let Some(world) = World::new(&packs) else {
+    let Some(harness) = Harness::new(&packs) else {
         skip!("no jq");
     };
     let mut count = 0;
@@ -385,7 +385,7 @@ fn shells_read_every_script() {
         for skill in &pack.spec.skills {
             let scripts = skill.files.iter().filter(|it| it.path.as_str().ends_with(".sh"));
             for file in scripts {
-                let path = world.path(&format!("skills/{name}/{}/{}", skill.name, file.path));
+                let path = harness.path(&format!("skills/{name}/{}/{}", skill.name, file.path));
                 for shell in shells() {
                     let mut child = command(shell[0]);
                     let output = child.args(&shell[1..]).arg("-n").arg(&path).output().unwrap();

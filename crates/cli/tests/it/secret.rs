@@ -1,4 +1,4 @@
-//! `sympozium secret`, as a person and a script use it. Whatever happens, a value is never printed.
+//! `sympozium secret`, on a terminal and in scripts. A value is never printed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -30,7 +30,7 @@ impl Machine {
         self.state().join("secrets/default").join(name)
     }
 
-    /// Runs the program, with `input` at its standard input, and sees that nothing of the value comes out.
+    /// Runs the program with `input` as standard input, and asserts that the value is not printed.
     fn run(&self, arguments: &[&str], input: &str) -> Output {
         let mut all = vec!["secret"];
         all.extend(arguments);
@@ -44,7 +44,7 @@ impl Machine {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // It may not want it.
+        // The program may not read it.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         let output = child.wait_with_output().unwrap();
@@ -61,11 +61,11 @@ impl Machine {
         output
     }
 
-    fn refused(&self, arguments: &[&str], input: &str, code: i32, said: &str) {
+    fn refused(&self, arguments: &[&str], input: &str, code: i32, expected: &str) {
         let output = self.run(arguments, input);
         let printed = stderr(&output);
         assert_eq!(output.status.code(), Some(code), "{printed}");
-        assert!(printed.contains(said) && printed.contains("\nhint: "), "{printed}");
+        assert!(printed.contains(expected) && printed.contains("\nhint: "), "{printed}");
     }
 
     fn value(&self, name: &str, key: &str) -> Vec<u8> {
@@ -87,7 +87,7 @@ fn values_come_from_a_pipe_a_file_or_a_variable() {
     let output = machine.done(&["list"], "");
     assert_eq!(stdout(&output), "");
     let output = machine.done(&["set", "github", "TOKEN"], &format!("{VALUE}\n"));
-    assert_eq!((stdout(&output), stderr(&output)), ("", "set TOKEN of Secret github\n"));
+    assert_eq!((stdout(&output), stderr(&output)), ("", "set key TOKEN of Secret github\n"));
     assert_eq!(machine.value("github", "TOKEN"), VALUE.as_bytes());
     let file = machine.0.path().join("file");
     fs::write(&file, format!("{VALUE}\n\n")).unwrap();
@@ -110,11 +110,11 @@ fn values_come_from_a_pipe_a_file_or_a_variable() {
     let output = machine.done(&["list"], "");
     assert_eq!(stdout(&output), "NAME    KEYS\ngithub  TOKEN\n");
     machine.refused(&["rm", "a.b"], "", 1, "there is no Secret a.b in namespace default");
-    machine.refused(&["rm", "github", "file"], "", 1, "there is no file of Secret github");
+    machine.refused(&["rm", "github", "file"], "", 1, "there is no key file of Secret github");
 }
 
 #[test]
-fn namespaces_are_apart() {
+fn namespaces_are_separate() {
     let machine = Machine::new();
     machine.done(&["set", "-n", "team", "github", "TOKEN"], VALUE);
     let output = machine.done(&["list"], "");
@@ -127,7 +127,7 @@ fn namespaces_are_apart() {
 }
 
 #[test]
-fn a_value_on_the_command_line_is_refused_and_not_repeated() {
+fn a_value_on_the_command_line_is_refused_and_not_quoted() {
     let machine = Machine::new();
     let typed = format!("TOKEN={VALUE}");
     for arguments in [
@@ -136,31 +136,31 @@ fn a_value_on_the_command_line_is_refused_and_not_repeated() {
         &["set", "github", "TOKEN", VALUE, "--from-env", "TEST_SECRET"],
         &["rm", "github", &typed],
     ] {
-        let said = match arguments.first() {
-            Some(&"rm") => "a value cannot be on the command line",
-            _ => "a value cannot be on the command line, which others can read",
+        let expected = match arguments.first() {
+            Some(&"rm") => "a value on the command line is not accepted",
+            _ => "a value on the command line is not accepted: other users of this machine could read it",
         };
-        machine.refused(arguments, "", 2, said);
+        machine.refused(arguments, "", 2, expected);
     }
     assert!(!machine.state().join("secrets").exists());
 }
 
 #[test]
-fn what_cannot_be_kept_is_refused() {
+fn invalid_secrets_are_refused() {
     let machine = Machine::new();
     let missing = machine.0.path().join("missing");
     let missing = missing.to_str().unwrap();
-    for (arguments, input, code, said) in [
+    for (arguments, input, code, expected) in [
         (&["set", "github", "TOKEN"][..], "", 1, "the value is empty"),
         (&["set", "github", "TOKEN"], "\n", 1, "the value is empty"),
-        (&["set", "github", "a/b"], VALUE, 2, "cannot be a key"),
-        (&["set", "../github", "a"], VALUE, 2, "cannot be the name of a Secret"),
-        (&["set", "GitHub", "a"], VALUE, 2, "cannot be the name of a Secret"),
-        (&["set", "github", "a", "--from-env", "NOT_SET_HERE"], "", 1, "that variable is not set"),
+        (&["set", "github", "a/b"], VALUE, 2, "is not a valid key"),
+        (&["set", "../github", "a"], VALUE, 2, "is not a valid name of a Secret"),
+        (&["set", "GitHub", "a"], VALUE, 2, "is not a valid name of a Secret"),
+        (&["set", "github", "a", "--from-env", "NOT_SET_HERE"], "", 1, "the variable is not set"),
         (&["set", "github", "a", "--from-file", missing], "", 1, "cannot read"),
         (&["set", "github", "a", "--from-file", "/dev/zero"], "", 1, "is not a regular file"),
     ] {
-        machine.refused(arguments, input, code, said);
+        machine.refused(arguments, input, code, expected);
     }
     let large = VALUE.repeat((1 << 20) / VALUE.len() + 1);
     machine.refused(&["set", "github", "TOKEN"], &large, 1, "more than 1048576 bytes");
@@ -169,26 +169,26 @@ fn what_cannot_be_kept_is_refused() {
 }
 
 #[test]
-fn files_that_others_could_have_read_or_put_there_are_refused() {
+fn files_that_are_accessible_to_others_are_refused() {
     let machine = Machine::new();
     machine.done(&["set", "github", "TOKEN"], VALUE);
     machine.done(&["set", "other", "TOKEN"], VALUE);
     let path = machine.stored("github.json");
-    let refused = |said: &str| {
-        machine.refused(&["set", "github", "MORE"], VALUE, 1, said);
-        // The others are listed all the same.
+    let refused = |expected: &str| {
+        machine.refused(&["set", "github", "MORE"], VALUE, 1, expected);
+        // The others are listed nevertheless.
         let output = machine.run(&["list"], "");
         assert_eq!(output.status.code(), Some(1));
         assert_eq!(stdout(&output), "NAME    KEYS\nother   TOKEN\n");
-        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
         let output = machine.run(&["list", "-o", "json"], "");
         assert_eq!(output.status.code(), Some(1));
     };
     set_mode(&path, 0o644);
-    refused("is open to others (mode 644)");
+    refused("is accessible to other users (mode 644)");
     fs::remove_file(&path).unwrap();
     symlink(machine.stored("other.json"), &path).unwrap();
-    refused("is a link");
+    refused("is a symbolic link");
     machine.done(&["rm", "github"], "");
     assert!(machine.stored("other.json").exists());
     machine.done(&["set", "github", "TOKEN"], VALUE);
@@ -196,32 +196,32 @@ fn files_that_others_could_have_read_or_put_there_are_refused() {
 }
 
 #[test]
-fn directories_that_others_could_use_are_refused() {
+fn directories_that_are_accessible_to_others_are_refused() {
     let machine = Machine::new();
     machine.done(&["set", "github", "TOKEN"], VALUE);
     for directory in ["secrets", "secrets/default", ""] {
         let directory = machine.state().join(directory);
         set_mode(&directory, 0o770);
         for arguments in [&["list"][..], &["set", "x", "y"], &["rm", "github"]] {
-            machine.refused(arguments, VALUE, 1, "others");
+            machine.refused(arguments, VALUE, 1, "other users");
         }
         set_mode(&directory, 0o700);
     }
     assert_eq!(machine.value("github", "TOKEN"), VALUE.as_bytes());
     if !sympozium_testkit::as_user::is_root() {
-        sympozium_testkit::skip!("a directory of somebody else needs root");
+        sympozium_testkit::skip!("a directory of another user needs root");
     }
     for directory in ["secrets/default", "secrets", ""] {
         let directory = machine.state().join(directory);
         std::os::unix::fs::chown(&directory, Some(sympozium_testkit::as_user::ORDINARY), None).unwrap();
-        machine.refused(&["list"], "", 1, "belongs to somebody else");
+        machine.refused(&["list"], "", 1, "belongs to another user");
         std::os::unix::fs::chown(&directory, Some(0), None).unwrap();
     }
     machine.done(&["list"], "");
 }
 
 #[test]
-fn a_terminal_asks_and_does_not_show_what_is_typed() {
+fn a_terminal_prompts_without_echo() {
     let machine = Machine::new();
     let set = |typed: &str| {
         let terminal = Terminal::new(24, 80).unwrap();
@@ -232,19 +232,19 @@ fn a_terminal_asks_and_does_not_show_what_is_typed() {
         terminal.wait_for("Value of TOKEN (not shown):");
         terminal.type_in(typed).unwrap();
         let code = child.wait().unwrap().code();
-        // Whatever happened, the next thing that is typed is shown again.
+        // The echo is restored in every case.
         let modes = tcgetattr(terminal.open().unwrap()).unwrap().local_modes;
         let usual = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
         assert!(modes.contains(usual), "{modes:?}");
         (code, terminal)
     };
     let (code, terminal) = set(&format!("{VALUE}x\u{7f}\r"));
-    terminal.wait_for("set TOKEN of Secret github");
+    terminal.wait_for("set key TOKEN of Secret github");
     assert_eq!(code, Some(0));
     assert!(!terminal.raw().contains("hunter"), "{}", terminal.raw());
     assert_eq!(machine.value("github", "TOKEN"), VALUE.as_bytes());
     let (code, terminal) = set("hunter3\u{3}");
-    terminal.wait_for("interrupted; nothing is set");
+    terminal.wait_for("interrupted; the Secret is unchanged");
     assert_eq!(code, Some(1));
     assert!(!terminal.raw().contains("hunter"), "{}", terminal.raw());
     assert_eq!(machine.value("github", "TOKEN"), VALUE.as_bytes());

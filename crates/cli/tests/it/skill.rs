@@ -1,4 +1,4 @@
-//! `sympozium skill`, and skills where manifests are read.
+//! `sympozium skill`, and skills as input of other commands.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -9,29 +9,29 @@ use sympozium_testkit::command;
 use sympozium_testkit::static_build::workspace_root;
 
 use crate::hostile::bounded;
-use crate::{fixtures, program, shown, stderr, stdout, sympozium, sympozium_reading};
+use crate::{fixtures, format_output, program, stderr, stdout, sympozium, sympozium_reading};
 
 fn import(arguments: &[&str]) -> Value {
     let mut all = vec!["skill", "import", "-o", "json"];
     all.extend(arguments);
     let output = sympozium(&all);
-    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", format_output(&output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What a user gets, whichever version this is.
+/// Exit code and output, with the version replaced.
 fn imported(path: &str) -> String {
     let image = concat!("skill-sidecar:", env!("CARGO_PKG_VERSION"));
-    shown(&sympozium(&["skill", "import", path])).replace(image, "skill-sidecar:VERSION")
+    format_output(&sympozium(&["skill", "import", path])).replace(image, "skill-sidecar:VERSION")
 }
 
 #[test]
-fn a_good_skill_is_printed_without_a_word() {
+fn a_valid_skill_has_no_warnings() {
     insta::assert_snapshot!("import", imported("skills/pdf-tools"));
 }
 
 #[test]
-fn a_careless_skill_is_put_right_with_warnings() {
+fn mistakes_of_a_skill_are_corrected_with_warnings() {
     insta::assert_snapshot!("import-careless", imported("skills/careless"));
 }
 
@@ -44,18 +44,14 @@ fn skills_below_a_directory_become_one_pack() {
 }
 
 #[test]
-fn nothing_is_printed_of_what_cannot_be_a_pack() {
+fn nothing_is_printed_for_an_invalid_skill() {
     for (path, code, message) in [
         ("skills/broken", 1, "skills/broken/SKILL.md:2:1: error[description]: the skill has no description\n"),
         ("skills", 1, "skills/broken/SKILL.md:2:1: error[description]: the skill has no description\n"),
         ("skills/reserved", 3, "skills/reserved/SKILL.md:2:7: denied[pack-name-reserved]: metadata.name: "),
-        ("agent.yaml", 1, "agent.yaml:1:1: error[skill]: this is no skill\n"),
+        ("agent.yaml", 1, "agent.yaml:1:1: error[skill]: not a skill\n"),
         ("nowhere", 1, "nowhere:1:1: error[file]: no such file or directory\n"),
-        (
-            "skills/pdf-tools/assets",
-            1,
-            "skills/pdf-tools/assets:1:1: error[skill]: there is no skill in this directory\n",
-        ),
+        ("skills/pdf-tools/assets", 1, "skills/pdf-tools/assets:1:1: error[skill]: the directory contains no skill\n"),
     ] {
         let output = sympozium(&["skill", "import", path]);
         assert_eq!((output.status.code(), stdout(&output)), (Some(code), ""), "{path}");
@@ -67,7 +63,7 @@ fn nothing_is_printed_of_what_cannot_be_a_pack() {
 }
 
 #[test]
-fn what_cannot_be_a_name_is_a_usage_error() {
+fn an_invalid_name_is_a_usage_error() {
     for arguments in [
         &["skill", "import", "x", "--name", "No Name"][..],
         &["skill", "import", "x", "--namespace", "a.b"],
@@ -98,9 +94,9 @@ fn the_file_and_its_directory_are_the_same_skill() {
     }
 }
 
-/// Whatever is imported can be validated, and says the same as YAML, as JSON and when it is read again.
+/// Imported packs are valid, and the same as YAML, as JSON and when read again.
 #[test]
-fn what_is_imported_validates_and_reads_back() {
+fn an_imported_pack_is_valid_and_reads_back() {
     for (arguments, objects) in [
         (&["skills/pdf-tools"][..], 1),
         (&["skills/careless", "--image", "python:3.13-slim", "--category", "x"], 1),
@@ -113,7 +109,7 @@ fn what_is_imported_validates_and_reads_back() {
         let output = sympozium_reading(&["validate", "--strict", "-"], &yaml.stdout);
         let expected =
             format!("exit code: 0\n----- stdout -----\n----- stderr -----\nok: {objects} object in 1 file\n");
-        assert_eq!(shown(&output), expected, "{arguments:?}");
+        assert_eq!(format_output(&output), expected, "{arguments:?}");
     }
 }
 
@@ -125,7 +121,7 @@ fn validate_takes_a_skill_wherever_it_takes_a_pack() {
     fs::write(&agent, text).unwrap();
     let agent = agent.to_str().unwrap();
     let output = sympozium(&["validate", "--strict", agent]);
-    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", format_output(&output));
     for skill in ["skills/pdf-tools", "skills/pdf-tools/SKILL.md"] {
         let output = sympozium(&["validate", "--strict", agent, skill, "skills/pdf-tools/SKILL.md"]);
         assert_eq!(
@@ -146,7 +142,7 @@ fn manifests_within_a_skill_are_its_files() {
     fs::write(root.join("skill/assets/template.yaml"), "not: [a manifest").unwrap();
     let output = sympozium(&["validate", root.to_str().unwrap()]);
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), "ok: 1 object in 1 file\n"), "{}", stdout(&output));
-    // A link to a skill is not followed, and a link in its place is told.
+    // A link to a skill is not followed, and a link instead of `SKILL.md` is an error.
     symlink(root.join("skill"), root.join("link")).unwrap();
     fs::create_dir(root.join("other")).unwrap();
     symlink(root.join("skill/SKILL.md"), root.join("other/SKILL.md")).unwrap();
@@ -154,12 +150,12 @@ fn manifests_within_a_skill_are_its_files() {
     let found = stdout(&output).replace(root.to_str().unwrap(), "DIR");
     assert_eq!(
         found,
-        "DIR/other/SKILL.md:1:1: error[file]: a link; it is not followed\n  hint: put the file itself in its place\n"
+        "DIR/other/SKILL.md:1:1: error[file]: a symbolic link; it is not followed\n  hint: replace the link by the file\n"
     );
 }
 
 #[test]
-fn skills_that_are_made_to_hurt_take_little_memory() {
+fn hostile_skills_take_little_memory() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("SKILL.md");
     let bomb: String =
@@ -170,7 +166,7 @@ fn skills_that_are_made_to_hurt_take_little_memory() {
     let output = bounded(&arguments);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(stderr(&output).contains("error[too-large]"), "{output:?}");
-    // As many as fit, of what is looked at one by one.
+    // The maximum number of files and directories.
     for (head, piece) in [
         ("metadata:\n", "  k{}: 1\n"),
         ("metadata:\n", "  k{}: []\n"),
@@ -200,7 +196,7 @@ fn skills_that_are_made_to_hurt_take_little_memory() {
     fs::File::create(&path).unwrap().set_len(100_000_000).unwrap();
     let output = bounded(&arguments);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(stderr(&output).contains("larger than 256 KiB; it is not read"), "{output:?}");
+    assert!(stderr(&output).contains("the file is larger than 256 KiB and is not read"), "{output:?}");
 }
 
 fn new(directory: &Path, arguments: &[&str]) -> std::process::Output {
@@ -210,14 +206,14 @@ fn new(directory: &Path, arguments: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn a_new_skill_says_what_it_wrote_and_what_to_do_next() {
+fn a_new_skill_prints_its_files_and_next_steps() {
     let directory = tempfile::tempdir().unwrap();
-    insta::assert_snapshot!(shown(&new(directory.path(), &["hello"])), @"
+    insta::assert_snapshot!(format_output(&new(directory.path(), &["hello"])), @"
     exit code: 0
     ----- stdout -----
     wrote hello/SKILL.md
     wrote hello/references/writing-skills.md
-    wrote hello/scripts/hello.sh (a program)
+    wrote hello/scripts/hello.sh (executable)
     next:
       edit hello/SKILL.md
       sympozium validate hello
@@ -244,7 +240,7 @@ fn a_new_skill_says_what_it_wrote_and_what_to_do_next() {
     );
 }
 
-/// Nothing is wrong with it, its commands are what `new` says comes next, and its script does what its text says.
+/// It is valid, the printed next commands work, and its script does what its text describes.
 #[test]
 fn a_new_skill_works() {
     let directory = tempfile::tempdir().unwrap();
@@ -254,7 +250,10 @@ fn a_new_skill_works() {
         let path = root.join(name);
         let path = path.to_str().unwrap();
         let output = sympozium(&["validate", "--strict", path]);
-        assert_eq!(shown(&output), "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 1 object in 1 file\n");
+        assert_eq!(
+            format_output(&output),
+            "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 1 object in 1 file\n"
+        );
         let output = sympozium(&["skill", "import", path, "-o", "json"]);
         assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
         let pack: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -269,17 +268,17 @@ fn a_new_skill_works() {
     assert_eq!(command(&script).output().unwrap().status.code(), Some(2));
 }
 
-/// A tool that is declared needs no shell, so that the skill needs no `execute_command`.
+/// A declared tool needs no shell, so the skill needs no `execute_command`.
 #[test]
 fn a_new_pack_has_a_tool_and_an_image() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
-    insta::assert_snapshot!(shown(&new(root, &["report-tools", "--pack"])), @"
+    insta::assert_snapshot!(format_output(&new(root, &["report-tools", "--pack"])), @"
     exit code: 0
     ----- stdout -----
     wrote report-tools/skillpack.yaml
     wrote report-tools/Dockerfile
-    wrote report-tools/hello.sh (a program)
+    wrote report-tools/hello.sh (executable)
     next:
       edit report-tools/skillpack.yaml
       sympozium validate report-tools
@@ -287,7 +286,10 @@ fn a_new_pack_has_a_tool_and_an_image() {
     ----- stderr -----
     ");
     let output = sympozium(&["validate", "--strict", root.to_str().unwrap()]);
-    assert_eq!(shown(&output), "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 1 object in 1 file\n");
+    assert_eq!(
+        format_output(&output),
+        "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 1 object in 1 file\n"
+    );
     let dockerfile = fs::read_to_string(root.join("report-tools/Dockerfile")).unwrap();
     let base = concat!("skill-sidecar:", env!("CARGO_PKG_VERSION"), "\n");
     assert!(dockerfile.contains(base), "{dockerfile}");
@@ -304,7 +306,7 @@ fn nothing_is_overwritten() {
     for name in ["empty", "file", "link"] {
         let output = new(root, &[name]);
         let expected = format!(
-            "error: ./{name} is there already\nhint: choose another name, or remove it first; nothing is overwritten\n"
+            "error: ./{name} exists already\nhint: choose another name, or remove the directory first; nothing is overwritten\n"
         );
         assert_eq!((output.status.code(), stdout(&output), stderr(&output)), (Some(1), "", expected.as_str()));
     }
@@ -316,7 +318,7 @@ fn nothing_is_overwritten() {
     assert!(stderr(&output).starts_with("error: cannot open nowhere: "), "{}", stderr(&output));
 }
 
-/// A file may have no bytes here, so that writing fails in the middle.
+/// With a limit of zero bytes per file, so that writing fails.
 #[test]
 fn a_failed_run_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -330,9 +332,9 @@ fn a_failed_run_leaves_nothing() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// The skill on the page becomes the pack on the page.
+/// The skill in the docs becomes the pack in the docs.
 #[test]
-fn the_page_shows_what_the_program_prints() {
+fn the_page_has_the_output_of_the_program() {
     let page = fs::read_to_string(workspace_root().join("docs/agent-skills.md")).unwrap();
     let block = |language: &str| {
         let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
@@ -350,7 +352,7 @@ fn the_page_shows_what_the_program_prints() {
 }
 
 #[test]
-fn the_help_teaches() {
+fn help_has_examples() {
     for (command, words) in [
         ("import", &["Examples:", "Exit codes:", "--image", "never gets"][..]),
         ("new", &["Examples:", "Exit codes:", "--text"]),

@@ -1,7 +1,7 @@
-//! State directories that an earlier release left behind: five runs, of which one succeeded, one had a command that timed
-//! out, one failed, one was cancelled and one was killed. They never change: later releases read them as they are.
+//! State directories of an earlier release: five runs, of which one succeeded, one had a command that timed out, one
+//! failed, one was cancelled and one was killed. They never change: later releases must read them.
 //!
-//! `show.json` beside each is what `sympozium show -o json` of that release printed.
+//! `show.json` of each is the output of `sympozium show -o json` of that release.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::records::State;
 use crate::{fixtures, stdout};
 
-/// Stands in the files for the path of the state directory.
+/// The placeholder for the path of the state directory.
 const PLACEHOLDER: &str = "STATE";
 
 fn stored() -> State {
@@ -59,7 +59,7 @@ fn runs_of_an_earlier_release_are_listed() {
 
 /// Fields may be added, and none may be lost or changed.
 #[test]
-fn runs_of_an_earlier_release_are_shown_as_that_release_showed_them() {
+fn runs_of_an_earlier_release_are_shown_unchanged() {
     let state = stored();
     for uid in uids(&state) {
         let shown: Value = serde_json::from_str(stdout(&state.sympozium(&["show", &uid, "-o", "json"]))).unwrap();
@@ -75,7 +75,7 @@ fn runs_of_an_earlier_release_are_shown_as_that_release_showed_them() {
 fn receipts_and_transcripts_of_an_earlier_release_are_read() {
     let state = stored();
     let verified = state.sympozium(&["audit", "verify", "--all"]);
-    assert_eq!(verified.status.code(), Some(0), "{}", state.shown(&["audit", "verify", "--all"]));
+    assert_eq!(verified.status.code(), Some(0), "{}", state.snapshot(&["audit", "verify", "--all"]));
     for uid in uids(&state) {
         for (command, file) in [("audit", "receipts.jsonl"), ("logs", "transcript.jsonl")] {
             let printed = state.sympozium(&[command, &uid, "-o", "jsonl"]);

@@ -1,9 +1,9 @@
-//! `sympozium run` as a person has it in front of them: a real run, on a real pseudo-terminal.
+//! `sympozium run` on a pseudo-terminal.
 
 mod ended;
 mod piped;
 mod prompts;
-mod shown;
+mod screen;
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -15,9 +15,9 @@ use sympozium_testkit::terminal::Terminal;
 use sympozium_testkit::{command, wait_until};
 use tempfile::TempDir;
 
-/// How long a run may take to end.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// What stands below a question.
+/// The timeout of waits.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// A choice below each question.
 const PROMPT: &str = "[s]how again";
 
 /// The pack and the agent of every test.
@@ -54,8 +54,8 @@ data:
   script.yaml: |
 ";
 
-/// A machine with nothing on it but this run.
-struct World {
+/// A directory with the manifests and the state of one run.
+struct Harness {
     directory: TempDir,
 }
 
@@ -65,8 +65,8 @@ struct Running {
     code: Option<i32>,
 }
 
-impl World {
-    /// With a model that says this, turn by turn.
+impl Harness {
+    /// With a scripted model that has these turns.
     fn new(turns: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let turns: String = turns.lines().map(|it| format!("    {it}\n")).collect();
@@ -78,7 +78,7 @@ impl World {
         self.directory.path().join(name)
     }
 
-    /// What is started, wherever it is started.
+    /// Sets arguments, directory and environment.
     fn prepare(&self, program: &mut Command, arguments: &[&str]) {
         program
             .args(["run", "run.yaml", "--model", "scripted/script", "--task", "Look around."])
@@ -89,12 +89,12 @@ impl World {
             .env("USER", "ada");
     }
 
-    /// On a terminal, as a shell would start it.
-    fn on(&self, terminal: &Terminal, arguments: &[&str]) -> Running {
-        self.on_with(terminal, arguments, |_| {})
+    /// Starts the run on a terminal, as a shell would.
+    fn spawn_on(&self, terminal: &Terminal, arguments: &[&str]) -> Running {
+        self.spawn_on_with(terminal, arguments, |_| {})
     }
 
-    fn on_with(&self, terminal: &Terminal, arguments: &[&str], change: impl FnOnce(&mut Command)) -> Running {
+    fn spawn_on_with(&self, terminal: &Terminal, arguments: &[&str], change: impl FnOnce(&mut Command)) -> Running {
         let mut program = terminal.command(env!("CARGO_BIN_EXE_sympozium")).unwrap();
         self.prepare(&mut program, arguments);
         change(&mut program);
@@ -102,8 +102,8 @@ impl World {
         Running { child, code: None }
     }
 
-    /// With files in place of a terminal.
-    fn piped(&self, arguments: &[&str]) -> (Running, PathBuf, PathBuf) {
+    /// Starts the run with files instead of a terminal.
+    fn spawn_piped(&self, arguments: &[&str]) -> (Running, PathBuf, PathBuf) {
         let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
         let mut program = command(env!("CARGO_BIN_EXE_sympozium"));
         self.prepare(&mut program, arguments);
@@ -116,7 +116,7 @@ impl World {
         (Running { child, code: None }, stdout, stderr)
     }
 
-    /// What is written about the one run.
+    /// The record of the only run.
     fn record(&self) -> Value {
         let runs = fs::read_dir(self.path("state/runs")).unwrap();
         let runs: Vec<_> = runs.map(|it| it.unwrap().path().join("run.json")).collect();
@@ -128,8 +128,8 @@ impl World {
 }
 
 impl Running {
-    /// Its exit code, once it has ended.
-    fn ended(&mut self) -> i32 {
+    /// Waits for the end. Returns the exit code.
+    fn wait(&mut self) -> i32 {
         let mut is_over = || match self.child.try_wait().unwrap() {
             Some(status) => {
                 self.code = Some(status.code().unwrap_or(-1));
@@ -137,7 +137,7 @@ impl Running {
             }
             None => false,
         };
-        assert!(wait_until(PATIENCE, &mut is_over), "it did not end");
+        assert!(wait_until(TIMEOUT, &mut is_over), "the run did not end");
         self.code.unwrap()
     }
 
@@ -151,7 +151,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.code.is_none() {
-            // A test failed; the run goes with it.
+            // A test failed: end the run.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -160,6 +160,6 @@ impl Drop for Running {
 
 fn wait_for_prompts(terminal: &Terminal, count: usize) {
     let raw = || terminal.raw().matches(PROMPT).count();
-    let came = wait_until(PATIENCE, || raw() >= count);
+    let came = wait_until(TIMEOUT, || raw() >= count);
     assert!(came, "{}", terminal.screen());
 }

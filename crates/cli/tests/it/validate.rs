@@ -1,25 +1,25 @@
-//! `sympozium validate`: exit code and words for many small manifests.
+//! `sympozium validate`: exit code and text for many small manifests.
 
 use std::fs;
 
 use sympozium_testkit::static_build::workspace_root;
 
-use crate::{fixtures, shown, stderr, stdout, sympozium, sympozium_reading};
+use crate::{fixtures, format_output, stderr, stdout, sympozium, sympozium_reading};
 
 /// One snapshot for each fixture, by its name.
 #[test]
-fn every_fixture_gets_the_answer_that_was_reviewed() {
+fn findings_of_every_fixture() {
     let mut names: Vec<String> =
         fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     assert!(names.len() > 20, "{names:?}");
     for name in names {
         let output = sympozium(&["validate", &name]);
-        insta::assert_snapshot!(name, shown(&output));
+        insta::assert_snapshot!(name, format_output(&output));
     }
 }
 
-/// Whoever made a mistake is told what to do about it.
+/// Every error has a hint.
 #[test]
 fn every_error_of_every_fixture_has_a_hint() {
     for strictness in [&["--strict"][..], &[]] {
@@ -37,16 +37,16 @@ fn every_error_of_every_fixture_has_a_hint() {
 #[test]
 fn strict_turns_missing_references_into_errors() {
     let output = sympozium(&["validate", "--strict", "references.yaml"]);
-    insta::assert_snapshot!("references-strict", shown(&output));
+    insta::assert_snapshot!("references-strict", format_output(&output));
     let output = sympozium(&["validate", "--strict", "complete.yaml"]);
     assert_eq!(
-        shown(&output),
+        format_output(&output),
         "exit code: 0\n----- stdout -----\n----- stderr -----\nok: 3 objects in 1 file; 1 object of other kinds not checked\n"
     );
 }
 
 #[test]
-fn objects_without_a_namespace_are_in_the_one_that_is_named() {
+fn objects_without_a_namespace_get_that_of_the_flag() {
     let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: openai-key, namespace: team}\n";
     let run = "---\napiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {name: r}\nspec: {agentRef: a, model: {provider: openai, model: m, authSecretRef: openai-key}}\n";
     let agent = "---\napiVersion: sympozium.ai/v1alpha1\nkind: Agent\nmetadata: {name: a, namespace: team}\nspec: {agents: {default: {model: m}}}\n";
@@ -94,45 +94,45 @@ fn standard_input_directories_and_files_are_read_together() {
 }
 
 #[test]
-fn findings_on_standard_input_name_it() {
+fn findings_in_standard_input_name_it() {
     let output = sympozium_reading(&["validate", "-"], b"a: [");
     assert!(stdout(&output).starts_with("<stdin>:1:4: error[syntax]: "), "{}", stdout(&output));
 }
 
 #[test]
-fn files_that_are_not_there_do_not_hide_the_others() {
+fn missing_files_do_not_hide_others() {
     let output = sympozium(&["validate", "no-such-file.yaml", "duplicate-keys.yaml"]);
-    insta::assert_snapshot!(shown(&output), @"
+    insta::assert_snapshot!(format_output(&output), @"
     exit code: 1
     ----- stdout -----
     no-such-file.yaml:1:1: error[file]: no such file or directory
-      hint: check the path, or name the directory that has the manifests
+      hint: check the path, or name the directory of the manifests
 
-    duplicate-keys.yaml:6:13: warning[missing-reference]: spec.agentRef: no Agent or SympoziumInstance called `one` is among the files
-      hint: it must be in the cluster, or in a file that you name too
-    duplicate-keys.yaml:8:3: error[duplicate-key]: `agentRef` is given twice; it is on line 6 already
+    duplicate-keys.yaml:6:13: warning[missing-reference]: spec.agentRef: Agent or SympoziumInstance `one` is not among the files
+      hint: it must exist in the cluster or in one of the files
+    duplicate-keys.yaml:8:3: error[duplicate-key]: duplicate key `agentRef`; the first one is on line 6
       hint: keep one of the two
     ----- stderr -----
-    failed: 2 errors, 1 warning; 1 object in 2 files; 1 run not decided for what is missing
+    failed: 2 errors, 1 warning; 1 object in 2 files; 1 run undecided because objects are missing
     ");
 }
 
 #[test]
-fn it_wants_a_file() {
+fn validate_requires_a_file() {
     let output = sympozium(&["validate"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).starts_with("error: the following required arguments were not provided:\n  <FILE>..."));
 }
 
 #[test]
-fn a_namespace_that_cannot_be_is_refused() {
+fn an_invalid_namespace_is_refused() {
     let output = sympozium(&["validate", "-n", "Bad_NS", "agent.yaml"]);
-    insta::assert_snapshot!(shown(&output), @"
+    insta::assert_snapshot!(format_output(&output), @"
     exit code: 2
     ----- stdout -----
     ----- stderr -----
-    error: invalid value 'Bad_NS' for '--namespace <NAMESPACE>': it cannot be the name of a namespace
-      hint: use lower-case letters, digits and `-`, at most 63 of them
+    error: invalid value 'Bad_NS' for '--namespace <NAMESPACE>': invalid name of a namespace
+      hint: use lower-case letters, digits and `-`, at most 63 characters
 
     For more information, try '--help'.
     ");
@@ -141,19 +141,19 @@ fn a_namespace_that_cannot_be_is_refused() {
 #[test]
 fn input_without_objects_gets_a_warning_once() {
     let output = sympozium_reading(&["validate", "-", "empty.yaml"], b"");
-    insta::assert_snapshot!(shown(&output), @"
+    insta::assert_snapshot!(format_output(&output), @"
     exit code: 0
     ----- stdout -----
     <stdin>:1:1: warning[empty]: there is no object to check
-      hint: name a file that has manifests, or look at why this one is empty
+      hint: name a file with manifests, or check why this one is empty
     ----- stderr -----
     ok: 1 warning; 0 objects in 2 files
     ");
 }
 
-/// As a shell gives it for `<(…)`.
+/// As a shell creates it for `<(…)`.
 #[test]
-fn a_pipe_without_a_name_is_read() {
+fn an_anonymous_pipe_is_read() {
     let agent = fs::read(crate::fixtures().join("agent.yaml")).unwrap();
     let by_descriptor = sympozium_reading(&["validate", "/dev/fd/0"], &agent);
     assert_eq!(by_descriptor.status.code(), Some(0));
@@ -161,25 +161,25 @@ fn a_pipe_without_a_name_is_read() {
 }
 
 #[test]
-fn help_teaches_with_examples_and_the_exit_codes() {
+fn help_has_examples_and_the_exit_codes() {
     let output = sympozium(&["validate", "--help"]);
     let help = stdout(&output);
     assert!(help.contains("helm template my-agents ./chart | sympozium validate -\n"));
     assert!(help.contains("Exit codes:\n  0  "));
-    let denied = "there is no error, and the cluster would refuse an object or deny a run by its rules";
+    let denied = "no errors, but the cluster would reject an object or deny a run";
     assert!(help.contains(&format!("\n  3  {denied}\n")));
     let page = fs::read_to_string(workspace_root().join("docs/validate.md")).unwrap();
     assert!(page.contains(&format!("\n| 3 | {denied} |\n")));
 }
 
 #[test]
-fn the_floor_can_be_given_and_must_be_one_policy() {
+fn the_floor_flag_requires_one_policy() {
     let output = sympozium(&["validate", "agent.yaml"]);
     assert_eq!(output.status.code(), Some(0));
     let output = sympozium(&["validate", "--floor", "floor.yaml", "agent.yaml"]);
-    insta::assert_snapshot!("floor-denies", shown(&output));
+    insta::assert_snapshot!("floor-denies", format_output(&output));
     let output = sympozium(&["validate", "--floor", "complete.yaml", "agent.yaml"]);
-    insta::assert_snapshot!("floor-is-not-a-policy", shown(&output));
+    insta::assert_snapshot!("floor-is-not-a-policy", format_output(&output));
 }
 
 #[test]
@@ -194,9 +194,9 @@ fn errors_come_before_denials_in_the_exit_code() {
     assert_eq!(answer["errors"], 0);
 }
 
-/// The example has the fields and the words of the real answer.
+/// The example in the docs has the fields and texts of the real output.
 #[test]
-fn the_page_shows_what_the_program_answers() {
+fn the_validate_page_has_the_output_of_the_program() {
     let page = workspace_root().join("docs/validate.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, rest) = page.split_once("```json\n").unwrap();

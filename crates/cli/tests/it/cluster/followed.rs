@@ -1,38 +1,38 @@
-//! `sympozium run` in a cluster, to each of its ends.
+//! `sympozium run` in a cluster, for each run end.
 
 use serde_json::{Value, json};
 use sympozium_testkit::cluster::eventually;
 use sympozium_testkit::terminal::Terminal;
 use sympozium_testkit::wait_until;
 
-use super::{PATIENCE, PROMPT, Played, World, acted, digest, modelled, over};
+use super::{Harness, PROMPT, SimulatedRun, TIMEOUT, command_receipts, digest, end_receipt, model_receipt};
 use crate::{stderr, stdout};
 
-/// Plays a run from its plan to its answer.
-fn play(world: &World, played: &mut Played) {
-    world.plan(played);
+/// Plays the controller and the gateway for a run, from its plan to its answer.
+fn play(harness: &Harness, simulated: &mut SimulatedRun) {
+    harness.plan(simulated);
     let arguments = json!({"command": "ls"});
     let call = json!({"kind": "answer", "round": 1, "text": "I look.", "message": {"role": "assistant", "content": "I look.",
         "tool_calls": [{"id": "a", "type": "function",
             "function": {"name": "execute_command", "arguments": arguments.to_string()}}]}});
-    played.report(&[json!({"kind": "task", "task": "Look around."}), call], vec![modelled(0)], "working");
-    let mut receipts = acted(1);
-    receipts.push(over());
-    played.report(&[json!({"kind": "end", "answer": "Done."})], receipts, "ended");
-    played.end(json!({"phase": "Succeeded", "result": "Done."}));
+    simulated.report(&[json!({"kind": "task", "task": "Look around."}), call], vec![model_receipt(0)], "working");
+    let mut receipts = command_receipts(1);
+    receipts.push(end_receipt());
+    simulated.report(&[json!({"kind": "end", "answer": "Done."})], receipts, "ended");
+    simulated.end(json!({"phase": "Succeeded", "result": "Done."}));
 }
 
 #[test]
-fn a_run_is_followed_to_its_answer_and_kept() {
-    let Some(world) = World::new("followed") else {
+fn a_run_is_followed_to_its_answer() {
+    let Some(harness) = Harness::new("followed") else {
         return;
     };
-    let mut run = world.piped(&["run", "files.yaml", "--cluster"]);
-    let mut played = world.created("nightly");
-    play(&world, &mut played);
-    let code = run.ended();
-    let said = world.read("stderr");
-    assert_eq!((code, world.read("stdout").as_str()), (0, "Done.\n"), "{said}");
+    let mut run = harness.spawn_piped(&["run", "files.yaml", "--cluster"]);
+    let mut simulated = harness.created("nightly");
+    play(&harness, &mut simulated);
+    let code = run.wait();
+    let text = harness.read("stderr");
+    assert_eq!((code, harness.read("stdout").as_str()), (0, "Done.\n"), "{text}");
     for line in [
         "created SympoziumPolicy ",
         "created Secret ",
@@ -41,53 +41,54 @@ fn a_run_is_followed_to_its_answer_and_kept() {
         "  > I look.",
         "succeeded after ",
         "1 model request, 30 tokens in, 4 out, 1 tool call",
-        &format!("sympozium show nightly --cluster -n {}", world.namespace.name()),
+        &format!("sympozium show nightly --cluster -n {}", harness.namespace.name()),
     ] {
-        assert!(said.contains(line), "{line:?} is not in:\n{said}");
+        assert!(text.contains(line), "{line:?} is not in:\n{text}");
     }
-    assert!(!said.contains("very-secret"), "{said}");
-    // A second run of the same name is none; what is the same is left alone.
-    let again = world.says(&["run", "files.yaml", "--cluster"]);
+    assert!(!text.contains("very-secret"), "{text}");
+    // A second run of the same name is an error; equal objects are not changed.
+    let again = harness.sympozium(&["run", "files.yaml", "--cluster"]);
     assert_eq!(again.status.code(), Some(1));
     assert!(stderr(&again).contains("error: run `nightly` already exists\nhint: give the run a `generateName`"));
     assert!(!stderr(&again).contains("created "), "{}", stderr(&again));
-    // Something else under the same name is refused, and nothing of it is made.
+    // A different object of the same name is an error, and nothing is created.
     let other = super::MANIFESTS.replace("model: unused", "model: another");
     let other = other.replace("name: nightly", "generateName: later-").replace("name: key", "name: second");
-    std::fs::write(world.path("other.yaml"), other).unwrap();
-    let refused = world.says(&["run", "other.yaml", "--cluster"]);
+    std::fs::write(harness.path("other.yaml"), other).unwrap();
+    let refused = harness.sympozium(&["run", "other.yaml", "--cluster"]);
     assert_eq!(refused.status.code(), Some(1));
     let text = stderr(&refused);
     assert!(
-        text.contains(&format!("the cluster has another Agent {}/worker than the files", world.namespace.name())),
+        text.contains(&format!("Agent {}/worker in the cluster differs from the files", harness.namespace.name())),
         "{text}"
     );
     assert!(text.contains("kubectl apply -f FILE"), "{text}");
-    let secrets = world.kubectl.run(&["get", "secrets", "-o", "name"]).unwrap();
+    let secrets = harness.kubectl.run(&["get", "secrets", "-o", "name"]).unwrap();
     assert_eq!(secrets.trim(), "secret/key");
 }
 
 #[test]
 fn programs_get_the_same_events_and_the_same_object() {
-    let Some(world) = World::new("events") else {
+    let Some(harness) = Harness::new("events") else {
         return;
     };
-    let mut run = world.piped(&["run", "files.yaml", "--cluster", "-o", "jsonl"]);
-    let mut played = world.created("nightly");
-    play(&world, &mut played);
-    assert_eq!(run.ended(), 0, "{}", world.read("stderr"));
-    let lines: Vec<Value> = (world.read("stdout").lines()).map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut run = harness.spawn_piped(&["run", "files.yaml", "--cluster", "-o", "jsonl"]);
+    let mut simulated = harness.created("nightly");
+    play(&harness, &mut simulated);
+    assert_eq!(run.wait(), 0, "{}", harness.read("stderr"));
+    let lines: Vec<Value> = (harness.read("stdout").lines()).map(|line| serde_json::from_str(line).unwrap()).collect();
     let count = |kind: &str| lines.iter().filter(|it| it["event"] == kind).count();
     assert_eq!([count("planned"), count("receipt"), count("transcript"), count("ended")], [1, 4, 3, 1]);
     assert_eq!(lines.last().unwrap()["outcome"], json!({"is": "succeeded", "answer": "Done."}));
-    let head = played.chain.head().clone();
-    world.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
+    let head = simulated.chain.head().clone();
+    harness.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
 
-    let mut run = world.piped(&["run", "files.yaml", "--cluster", "-o", "json", "-n", world.namespace.name()]);
-    let mut second = world.created("nightly");
-    play(&world, &mut second);
-    assert_eq!(run.ended(), 0, "{}", world.read("stderr"));
-    let object: Value = serde_json::from_str(&world.read("stdout")).unwrap();
+    let mut run =
+        harness.spawn_piped(&["run", "files.yaml", "--cluster", "-o", "json", "-n", harness.namespace.name()]);
+    let mut second = harness.created("nightly");
+    play(&harness, &mut second);
+    assert_eq!(run.wait(), 0, "{}", harness.read("stderr"));
+    let object: Value = serde_json::from_str(&harness.read("stdout")).unwrap();
     assert_ne!(second.chain.head(), &head);
     assert_eq!(object["receipts"], json!({"count": 4, "head": second.chain.head()}));
     assert_eq!(object["plan"], json!(second.plan));
@@ -97,7 +98,7 @@ fn programs_get_the_same_events_and_the_same_object() {
 
 #[test]
 fn each_end_has_its_exit_code() {
-    let Some(world) = World::new("ends") else {
+    let Some(harness) = Harness::new("ends") else {
         return;
     };
     let ends = [
@@ -130,43 +131,43 @@ fn each_end_has_its_exit_code() {
             "failed after 0 ms: an image cannot be pulled: \\u{1b}[2Jx\n  agent: ErrImagePull; the end of its log:\n  last\\u{9b}words",
         ),
     ];
-    for (status, code, said) in ends {
-        let detached = world.says(&["run", "files.yaml", "--cluster", "--detach"]);
+    for (status, code, expected) in ends {
+        let detached = harness.sympozium(&["run", "files.yaml", "--cluster", "--detach"]);
         assert_eq!((detached.status.code(), stdout(&detached)), (Some(0), "nightly\n"));
-        // Followed by somebody who comes later: the same watch.
-        let played = world.created("nightly");
-        played.end(status.clone());
-        let logs = world.says(&["logs", "-f", "nightly", "--cluster"]);
-        assert!(stderr(&logs).contains("the run is over: "), "{}", crate::shown(&logs));
-        world.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
+        // `logs -f` uses the same watch.
+        let simulated = harness.created("nightly");
+        simulated.end(status.clone());
+        let logs = harness.sympozium(&["logs", "-f", "nightly", "--cluster"]);
+        assert!(stderr(&logs).contains("the run has ended: "), "{}", crate::format_output(&logs));
+        harness.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
 
-        let mut run = world.piped(&["run", "files.yaml", "--cluster"]);
-        let played = world.created("nightly");
-        played.end(status);
-        assert_eq!(run.ended(), code, "{}", world.read("stderr"));
-        let text = world.read("stderr");
-        assert!(text.contains(said), "{said:?} is not in {text}");
-        assert_eq!(world.read("stdout"), "");
-        world.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
+        let mut run = harness.spawn_piped(&["run", "files.yaml", "--cluster"]);
+        let simulated = harness.created("nightly");
+        simulated.end(status);
+        assert_eq!(run.wait(), code, "{}", harness.read("stderr"));
+        let text = harness.read("stderr");
+        assert!(text.contains(expected), "{expected:?} is not in {text}");
+        assert_eq!(harness.read("stdout"), "");
+        harness.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
     }
 }
 
 #[test]
-fn a_person_is_asked_at_the_terminal_and_heard() {
-    let Some(world) = World::new("asked") else {
+fn a_question_is_decided_at_the_terminal() {
+    let Some(harness) = Harness::new("asked") else {
         return;
     };
     let terminal = Terminal::new(60, 140).unwrap();
-    let mut run = world.on(&terminal, &["run", "files.yaml", "--cluster"]);
-    let mut played = world.created("nightly");
-    world.plan(&mut played);
-    played.report(&[], vec![modelled(0)], "working");
-    played.ask("q1", &digest('1'), "shell: echo \u{1b}[2Jone");
+    let mut run = harness.spawn_on(&terminal, &["run", "files.yaml", "--cluster"]);
+    let mut simulated = harness.created("nightly");
+    harness.plan(&mut simulated);
+    simulated.report(&[], vec![model_receipt(0)], "working");
+    simulated.ask("q1", &digest('1'), "shell: echo \u{1b}[2Jone");
     terminal.wait_for(PROMPT);
     terminal.wait_for("│ shell: echo \\u{1b}[2Jone");
     terminal.type_in("n not that\n").unwrap();
-    let status = played.decided("q1");
-    let who = world.kubectl.json(&["auth", "whoami"]).unwrap();
+    let status = simulated.decided("q1");
+    let who = harness.kubectl.json(&["auth", "whoami"]).unwrap();
     let who = &who["status"]["userInfo"]["username"];
     assert_eq!(
         (&status["decision"], &status["decidedBy"], &status["reason"]),
@@ -174,100 +175,100 @@ fn a_person_is_asked_at_the_terminal_and_heard() {
     );
     assert_eq!(&status["votes"][0]["by"], who);
     terminal.wait_for("q1 denied by ");
-    played.ask("q2", &digest('2'), "shell: echo two");
+    simulated.ask("q2", &digest('2'), "shell: echo two");
     terminal.wait_for("│ shell: echo two");
-    // For the rest of the run, which the plan of its policy permits. The first question had the same choices, and what is typed before
-    // those of the second are shown does not count.
+    // For the rest of the run, which its policy permits. The first question had the same choices, and input before the
+    // choices of the second are shown does not count.
     let choices = "[a]llow the identical action for the rest of this run";
     let is_asked_again = || terminal.raw().matches(choices).count() >= 2;
-    assert!(wait_until(PATIENCE, is_asked_again), "{}", terminal.screen());
+    assert!(wait_until(TIMEOUT, is_asked_again), "{}", terminal.screen());
     terminal.type_in("a\n").unwrap();
-    let status = played.decided("q2");
+    let status = simulated.decided("q2");
     assert_eq!((&status["decision"], &status["scope"]), (&json!("approved"), &json!("run")));
-    // Answered from elsewhere.
-    played.ask("q3", &digest('3'), "shell: echo three");
+    // Decided at another terminal.
+    simulated.ask("q3", &digest('3'), "shell: echo three");
     terminal.wait_for("│ shell: echo three");
-    let denied = world.says(&["deny", "nightly", "q3", "--cluster"]);
-    assert_eq!(denied.status.code(), Some(0), "{}", crate::shown(&denied));
+    let denied = harness.sympozium(&["deny", "nightly", "q3", "--cluster"]);
+    assert_eq!(denied.status.code(), Some(0), "{}", crate::format_output(&denied));
     terminal.wait_for("no answer is needed here any more");
-    played.report(&[], vec![over()], "ended");
-    played.end(json!({"phase": "Succeeded", "result": "All done."}));
-    assert_eq!(run.ended(), 0, "{}", terminal.screen());
+    simulated.report(&[], vec![end_receipt()], "ended");
+    simulated.end(json!({"phase": "Succeeded", "result": "All done."}));
+    assert_eq!(run.wait(), 0, "{}", terminal.screen());
     terminal.wait_for("All done.");
 }
 
 #[test]
-fn questions_are_answered_by_flag_as_who_we_are() {
-    let Some(world) = World::new("flags") else {
+fn questions_are_decided_by_a_flag_as_the_current_user() {
+    let Some(harness) = Harness::new("flags") else {
         return;
     };
-    let mut run = world.piped(&["run", "files.yaml", "--cluster", "--approve", "none"]);
-    let mut played = world.created("nightly");
-    world.plan(&mut played);
-    played.ask("q1", &digest('1'), "shell: echo one");
-    assert_eq!(played.decided("q1")["decision"], "denied");
-    played.end(json!({"phase": "Succeeded", "result": "Done."}));
-    assert_eq!(run.ended(), 0, "{}", world.read("stderr"));
-    assert!(world.read("stderr").contains("q1: --approve none denies it"));
+    let mut run = harness.spawn_piped(&["run", "files.yaml", "--cluster", "--approve", "none"]);
+    let mut simulated = harness.created("nightly");
+    harness.plan(&mut simulated);
+    simulated.ask("q1", &digest('1'), "shell: echo one");
+    assert_eq!(simulated.decided("q1")["decision"], "denied");
+    simulated.end(json!({"phase": "Succeeded", "result": "Done."}));
+    assert_eq!(run.wait(), 0, "{}", harness.read("stderr"));
+    assert!(harness.read("stderr").contains("q1: --approve none denies it"));
 }
 
 #[test]
-fn an_interrupt_cancels_and_a_second_one_leaves() {
-    let Some(world) = World::new("cancelled") else {
+fn an_interrupt_cancels_and_a_second_one_exits() {
+    let Some(harness) = Harness::new("cancelled") else {
         return;
     };
     let cancelled = || {
-        eventually("the run to be cancelled", PATIENCE, || {
-            let run = world.kubectl.json(&["get", "agentrun", "nightly"])?;
+        eventually("the run to be cancelled", TIMEOUT, || {
+            let run = harness.kubectl.json(&["get", "agentrun", "nightly"])?;
             Ok((run["spec"]["cancel"] == true).then_some(()))
         })
         .unwrap();
     };
     let terminal = Terminal::new(40, 140).unwrap();
-    let mut run = world.on(&terminal, &["run", "files.yaml", "--cluster"]);
-    let mut played = world.created("nightly");
-    world.plan(&mut played);
+    let mut run = harness.spawn_on(&terminal, &["run", "files.yaml", "--cluster"]);
+    let mut simulated = harness.created("nightly");
+    harness.plan(&mut simulated);
     terminal.wait_for("agent worker");
     terminal.type_in("\u{3}").unwrap();
     terminal.wait_for("press Ctrl-C again to leave it to the cluster");
     cancelled();
-    played.end(json!({"phase": "Cancelled", "error": "somebody cancelled it"}));
-    assert_eq!(run.ended(), 130, "{}", terminal.screen());
+    simulated.end(json!({"phase": "Cancelled", "error": "it was cancelled"}));
+    assert_eq!(run.wait(), 130, "{}", terminal.screen());
     terminal.wait_for("cancelled after ");
-    world.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
+    harness.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
 
     let terminal = Terminal::new(40, 140).unwrap();
-    let mut run = world.on(&terminal, &["run", "files.yaml", "--cluster"]);
-    world.created("nightly");
+    let mut run = harness.spawn_on(&terminal, &["run", "files.yaml", "--cluster"]);
+    harness.created("nightly");
     terminal.wait_for("is created");
     terminal.type_in("\u{3}").unwrap();
     terminal.wait_for("press Ctrl-C again");
     terminal.type_in("\u{3}").unwrap();
-    assert_eq!(run.ended(), 130, "{}", terminal.screen());
+    assert_eq!(run.wait(), 130, "{}", terminal.screen());
     cancelled();
 }
 
 #[test]
-fn what_is_in_the_way_of_the_start_is_said() {
-    let Some(world) = World::new("waits") else {
+fn what_the_start_waits_for_is_printed() {
+    let Some(harness) = Harness::new("waits") else {
         return;
     };
-    let mut run = world.piped(&["run", "files.yaml", "--cluster"]);
-    let played = world.created("nightly");
+    let mut run = harness.spawn_piped(&["run", "files.yaml", "--cluster"]);
+    let simulated = harness.created("nightly");
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         json!({"type": kind, "status": status, "reason": reason, "message": message,
             "lastTransitionTime": "2027-01-15T08:00:00Z"})
     };
-    let waits = json!({"phase": "Pending", "conditions":
-        [condition("Admitted", "Unknown", "Waiting", "SkillPack `shell` is not there yet")]});
-    played.set(waits);
-    let is_said = || world.read("stderr").contains("waits  SkillPack `shell` is not there yet");
-    assert!(wait_until(PATIENCE, is_said), "{}", world.read("stderr"));
-    let shown = world.says(&["show", "nightly", "--cluster"]);
-    assert!(stdout(&shown).contains("WHAT IT WAITS FOR\n  SkillPack `shell` is not there yet\n"));
-    assert!(stdout(&shown).contains("state      starting: it goes on\n"), "{}", stdout(&shown));
-    // Deleted by somebody: over.
-    world.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
-    assert_eq!(run.ended(), 130, "{}", world.read("stderr"));
-    assert!(world.read("stderr").contains("warning: the run was deleted in the cluster"));
+    let pending = json!({"phase": "Pending", "conditions":
+        [condition("Admitted", "Unknown", "Waiting", "the run waits for SkillPack shell")]});
+    simulated.set(pending);
+    let is_printed = || harness.read("stderr").contains("waits  the run waits for SkillPack shell");
+    assert!(wait_until(TIMEOUT, is_printed), "{}", harness.read("stderr"));
+    let shown = harness.sympozium(&["show", "nightly", "--cluster"]);
+    assert!(stdout(&shown).contains("WAITING FOR\n  the run waits for SkillPack shell\n"));
+    assert!(stdout(&shown).contains("state      starting\n"), "{}", stdout(&shown));
+    // A deleted run ends the command.
+    harness.kubectl.run(&["delete", "agentrun", "nightly"]).unwrap();
+    assert_eq!(run.wait(), 130, "{}", harness.read("stderr"));
+    assert!(harness.read("stderr").contains("warning: the AgentRun was deleted"));
 }

@@ -1,4 +1,4 @@
-//! Commands that behave badly in a run: it goes on, nothing of them is left, and they learn nothing (hostile cases 9 to 23).
+//! Hostile commands in a run: the run continues, nothing of them is left, and they learn no secrets (hostile cases 9 to 23).
 
 use std::fs;
 use std::path::Path;
@@ -8,21 +8,21 @@ use sympozium_testkit::model_server::{Answer, Reply, Settings, ToolCall};
 use sympozium_testkit::processes::{new_marker, with_marker};
 use sympozium_testkit::{as_user, probe};
 
-use super::{Ended, Home, LONGEST_COMMAND, PACK, Scenario, Who, as_everybody, as_everybody_with_probe, call, pack};
+use super::{Ended, Home, LONGEST_COMMAND, PACK, Scenario, Who, call, for_each_user, for_each_user_with_probe, pack};
 
-/// The last command of every run here: the skill still works.
-const AFTERWARDS: &str = "echo it goes on";
+/// The last command of every run, which shows that the skill still works.
+const AFTERWARDS: &str = "echo the run continues";
 
 #[track_caller]
-fn assert_goes_on(run: &Ended<'_>) {
-    run.assert_well();
+fn assert_continues(run: &Ended<'_>) {
+    run.assert_succeeded();
     let results = run.results();
-    assert_eq!(results.last().unwrap(), "it goes on", "{results:#?}");
+    assert_eq!(results.last().unwrap(), "the run continues", "{results:#?}");
 }
 
 #[test]
 fn floods_trees_and_daemons_end_with_their_command() {
-    as_everybody_with_probe(|home| {
+    for_each_user_with_probe(|home| {
         let marker = new_marker();
         let commands = [
             "flood both 50M".to_owned(),
@@ -38,24 +38,24 @@ fn floods_trees_and_daemons_end_with_their_command() {
         .map(|it| format!("probe do --marker {marker} {it}"));
         let mut scenario = Scenario::commands(&["probe"], &[]);
         scenario.turns = commands.iter().map(|it| call(PACK, it)).collect();
-        // Those that stay are ended by their time.
+        // Daemons end by themselves.
         for stays in ["ignore-term 600", "fork-tree 5 600 stay", "spin 600", "fork-bomb 2000 600", "stop 600"] {
             let command = format!("probe do --marker {marker} {stays}");
             scenario.turns.push(json!({"call": [{"tool": "execute_command", "arguments": {"command": command, "target": PACK, "timeout": 1}}]}));
         }
         scenario.turns.push(call(PACK, "probe attempt see-processes"));
         scenario.turns.push(call(PACK, AFTERWARDS));
-        // It must have written that much, however slow the machine is.
+        // The command must have written that much on any machine.
         scenario.turns[0]["call"][0]["arguments"]["timeout"] = json!(LONGEST_COMMAND);
         let run = home.run(&scenario);
-        assert_goes_on(&run);
+        assert_continues(&run);
         assert_eq!(with_marker(&marker), Vec::<i32>::new());
         let results = run.results();
         assert!(results[0].contains("the command wrote more than"), "{}", results[0]);
         for result in &results[commands.len()..commands.len() + 5] {
             assert!(result.contains("timed out") || result.contains("exit code"), "{result}");
         }
-        // Our own five, and nobody who was left by an earlier command.
+        // Our own five processes, and none of an earlier command.
         let seen = &results[results.len() - 2];
         assert!(seen.contains("[1, 2, 3, 4, 5]") || seen.contains("5 processes"), "{seen}");
     });
@@ -63,15 +63,15 @@ fn floods_trees_and_daemons_end_with_their_command() {
 
 #[test]
 fn scratch_space_and_processes_are_bounded() {
-    as_everybody_with_probe(|home| {
+    for_each_user_with_probe(|home| {
         let attempts = ["fill-directory=/tmp:1G", "fill-shared-memory=1G", "make-processes=600", "open-files=100000"];
         let commands: Vec<String> =
             (attempts.iter()).map(|it| format!("probe attempt {it}")).chain([AFTERWARDS.to_owned()]).collect();
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let run = home.run(&Scenario::commands(&["probe"], &commands).patient());
-        assert_goes_on(&run);
+        assert_continues(&run);
         for (attempt, result) in attempts.iter().zip(run.results()) {
-            // Whoever fills memory-backed space may be ended for it before the space is full.
+            // A command that fills tmpfs may be killed for its memory before the space is full.
             if !result.contains("exit code: 137") {
                 run_findings(&result).assert_refused([*attempt]);
             }
@@ -84,8 +84,8 @@ fn run_findings(result: &str) -> sympozium_testkit::probe::Findings {
 }
 
 #[test]
-fn a_skill_that_uses_too_much_memory_hurts_itself_alone() {
-    // Only control groups hold memory, and an ordinary user has none as a rule: the run says so.
+fn a_skill_that_exceeds_its_memory_affects_only_itself() {
+    // Only control groups limit memory, which an ordinary user usually does not have: the report says so.
     if !as_user::is_root() {
         sympozium_testkit::skip!("no control group for memory");
     }
@@ -100,15 +100,15 @@ fn a_skill_that_uses_too_much_memory_hurts_itself_alone() {
     if held != "enforced" {
         sympozium_testkit::skip!("no control group for memory");
     }
-    assert_goes_on(&run);
+    assert_continues(&run);
     let results = run.results();
-    assert_eq!(results[1], "it goes on");
+    assert_eq!(results[1], "the run continues");
     assert!(results[0].contains("exit code"), "{}", results[0]);
 }
 
 #[test]
-fn hostile_arguments_are_refused_and_the_run_goes_on() {
-    as_everybody(|home| {
+fn hostile_arguments_are_refused_and_the_run_continues() {
+    for_each_user(|home| {
         let hostile = [
             json!({"command": "echo a\u{0}b", "target": PACK}),
             json!({"command": "", "target": PACK}),
@@ -135,23 +135,23 @@ fn hostile_arguments_are_refused_and_the_run_goes_on() {
         scenario.turns.push(json!({"call": [{"tool": "execute_command", "arguments": "{\"command\": \"echo ran"}]}));
         scenario.turns.push(call(PACK, AFTERWARDS));
         let run = home.run(&scenario);
-        assert_goes_on(&run);
+        assert_continues(&run);
         for (arguments, result) in hostile.iter().zip(run.results()) {
-            // A variable nobody asked for may be left out; nothing of the rest may have run.
+            // An undeclared variable may be omitted; nothing else of the call may be executed.
             assert!(result != "ran" || arguments.get("env").is_some(), "{arguments}: {result}");
         }
     });
 }
 
-/// Looks for a text in everything that it can read, without having it in its own command line.
+/// Searches everything that it can read for a text, without having it on its own command line.
 const SEARCH: &str = "\
 for process in /proc/[0-9]*; do cat $process/environ $process/cmdline 2>/dev/null; done | tr '\\0' '\\n' | grep 'hidden-[k]ey'; \
 grep -rlI 'hidden-[k]ey' /secrets /run /etc /opt /tmp /workspace /ipc /dev/shm /var 2>/dev/null; env | grep 'hidden-[k]ey'; \
 ls /secrets /run/sympozium 2>/dev/null; echo searched";
 
 #[test]
-fn secrets_of_one_skill_are_seen_by_no_other() {
-    as_everybody(|home| {
+fn secrets_are_visible_only_to_their_skill() {
+    for_each_user(|home| {
         let programs = ["cat", "grep", "tr", "env", "ls"];
         let mut owner = pack(&programs);
         owner["sidecar"]["secretRef"] = json!("of-owner");
@@ -174,13 +174,13 @@ fn secrets_of_one_skill_are_seen_by_no_other() {
             ..Scenario::commands(&[], &[])
         };
         let run = home.run(&scenario.patient());
-        assert_goes_on(&run);
+        assert_continues(&run);
         let results = run.results();
         assert_eq!(results[1], "searched");
         for result in &results[1..] {
             assert!(!result.contains("hidden-key"), "{result}");
         }
-        // Of what is kept, only the results of its owner's commands may have it.
+        // Of the stored files, only those with results of its owner's commands may have it.
         assert_eq!(
             mentioning(&run.directory, "hidden-key-of-owner")
                 .into_iter()
@@ -192,9 +192,9 @@ fn secrets_of_one_skill_are_seen_by_no_other() {
 }
 
 #[test]
-fn the_models_key_is_seen_by_nobody() {
+fn no_part_but_the_bridge_sees_the_model_key() {
     const KEY: &str = "sk-hidden-key-of-model";
-    as_everybody(|home| {
+    for_each_user(|home| {
         let server = Settings::new().key(KEY).start().unwrap();
         let command = json!({"command": SEARCH, "target": PACK, "timeout": LONGEST_COMMAND});
         server.push(Answer::text("I search.").tool(ToolCall::new("execute_command", &command)));
@@ -213,7 +213,7 @@ fn the_models_key_is_seen_by_nobody() {
         ];
         scenario.run = json!({"model": {"provider": "openai", "model": "gpt-4o-mini", "authSecretRef": "of-model", "baseURL": format!("http://localhost:{port}/v1")}});
         let run = home.run(&scenario);
-        run.assert_well();
+        run.assert_succeeded();
         let results = run.results();
         assert_eq!(results.len(), 4, "{results:#?}");
         assert_eq!(results[0], "searched");
@@ -223,7 +223,7 @@ fn the_models_key_is_seen_by_nobody() {
     });
 }
 
-/// Files below a directory that have this text in them.
+/// The files below a directory that contain this text.
 fn mentioning(directory: &Path, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = vec![directory.to_owned()];

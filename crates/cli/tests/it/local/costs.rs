@@ -1,10 +1,10 @@
-//! What a run cost, by the prices that its user keeps.
+//! The cost of a run by the price table of its user.
 
 use std::fs;
 
 use serde_json::Value;
 
-use super::{Home, Scenario, as_everybody};
+use super::{Home, Scenario, for_each_user};
 
 fn write_prices(home: &Home, text: &str) {
     let path = home.at("config/prices.json");
@@ -12,7 +12,7 @@ fn write_prices(home: &Home, text: &str) {
     home.give(&path);
 }
 
-/// What `sympozium show` says of the newest run, for people and for programs.
+/// The output of `sympozium show` about the newest run, as text and as JSON.
 fn show(home: &Home, uid: &str) -> (String, Value) {
     let text = home.sympozium(&["show", uid]).output().unwrap();
     let json = home.sympozium(&["show", uid, "-o", "json"]).output();
@@ -21,12 +21,12 @@ fn show(home: &Home, uid: &str) -> (String, Value) {
 
 #[test]
 fn a_run_has_a_cost_where_its_model_has_a_price() {
-    as_everybody(|home| {
+    for_each_user(|home| {
         let mut scenario = Scenario::commands(&[], &[]);
         let mut run = |name: &str| {
             name.clone_into(&mut scenario.name);
             let run = home.run(&scenario);
-            run.assert_well();
+            run.assert_succeeded();
             let record = run.record();
             let uid = record["uid"].as_str().unwrap().to_owned();
             (record, show(home, &uid))
@@ -39,7 +39,7 @@ fn a_run_has_a_cost_where_its_model_has_a_price() {
         let (record, _) = run("other");
         assert_eq!(record["cost"], Value::Null);
 
-        // So many dollars for a million tokens are so many millionths of a dollar for each.
+        // A price in dollars per million tokens is a price in millionths of a dollar per token.
         write_prices(home, r#"{"currency": "USD", "models": {"scripted/*": {"input": 2, "output": 3}}}"#);
         let (record, (text, json)) = run("with");
         let tokens = |kind: &str| record["usage"][kind].as_i64().unwrap();
@@ -61,8 +61,8 @@ fn a_run_has_a_cost_where_its_model_has_a_price() {
 }
 
 #[test]
-fn prices_that_cannot_be_used_end_a_run_before_it_begins() {
-    as_everybody(|home| {
+fn an_invalid_price_table_is_an_error_before_the_run() {
+    for_each_user(|home| {
         let scenario = Scenario::commands(&[], &[]);
         let assert_refused = |why: &str| {
             let run = home.run(&scenario);

@@ -1,4 +1,4 @@
-//! The machine below a run: its kernel, its programs, the services of its users (hostile cases 57 to 59).
+//! The host of a run: its kernel, its programs, the services of its users (hostile cases 57 to 59).
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt as _;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Home, Scenario, as_everybody_with_probe};
+use super::{Home, Scenario, for_each_user_with_probe};
 
-/// What would change the machine, or give the power to.
+/// Attempts to change the host, or to gain the privileges for it.
 const POWER: [&str; 33] = [
     "overwrite-own-program",
     "overwrite-executor",
@@ -47,7 +47,7 @@ const POWER: [&str; 33] = [
     "raise-priority",
 ];
 
-/// What must not be done to a process that is not one's own. Affinity may, see docs/isolation.md.
+/// Attempts on processes of others. Affinity can be changed, see docs/isolation.md.
 const TO_OTHERS: [&str; 19] = [
     "proc-environ",
     "proc-maps",
@@ -70,20 +70,20 @@ const TO_OTHERS: [&str; 19] = [
     "change-limits",
 ];
 
-/// Processes of ours in the sandbox of a skill: its first, the one that starts the executor, the executor, and the two
-/// around its commands.
+/// Our processes in the sandbox of a skill: its init, the one that starts the executor, the executor, and the two around its
+/// commands.
 const OURS: std::ops::RangeInclusive<u32> = 1..=5;
 
 #[test]
-fn the_machine_is_out_of_reach() {
-    as_everybody_with_probe(|home| {
+fn the_host_is_not_accessible() {
+    for_each_user_with_probe(|home| {
         let programs = [home.at("bin/probe"), PathBuf::from(env!("CARGO_BIN_EXE_sympozium"))];
         let before = programs.clone().map(|it| stamp(&it));
         let kernel = ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname"];
         let settings = kernel.map(|it| fs::read_to_string(it).unwrap());
 
         let run = home.run(&Scenario::attempts(&POWER));
-        run.assert_well();
+        run.assert_succeeded();
         run.findings(0).assert_refused(POWER);
 
         assert_eq!(programs.map(|it| stamp(&it)), before);
@@ -91,7 +91,7 @@ fn the_machine_is_out_of_reach() {
     });
 }
 
-/// What changes when a file is written or replaced.
+/// The attributes that change when a file is written or replaced.
 fn stamp(path: &Path) -> (u64, u64, std::time::SystemTime) {
     use std::os::unix::fs::MetadataExt as _;
     let found = fs::metadata(path).unwrap();
@@ -99,23 +99,23 @@ fn stamp(path: &Path) -> (u64, u64, std::time::SystemTime) {
 }
 
 #[test]
-fn our_own_processes_are_closed_to_commands() {
-    as_everybody_with_probe(|home| {
+fn commands_cannot_access_our_processes() {
+    for_each_user_with_probe(|home| {
         let attempts: Vec<String> = OURS.flat_map(|pid| TO_OTHERS.map(|name| format!("{name}={pid}"))).collect();
         let attempts: Vec<&str> = attempts.iter().map(String::as_str).collect();
-        // The results of one command are bounded.
+        // The result of one command is bounded.
         let commands: Vec<String> =
             (attempts.chunks(TO_OTHERS.len())).map(|part| format!("probe attempt {}", part.join(" "))).collect();
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let run = home.run(&Scenario::commands(&["probe"], &commands).patient());
-        run.assert_well();
+        run.assert_succeeded();
         for (number, part) in attempts.chunks(TO_OTHERS.len()).enumerate() {
             run.findings(number).assert_refused(part.iter().copied());
         }
     });
 }
 
-/// Services of a user, as they are on a desktop, with somebody who listens.
+/// Services of a user as on a desktop, with listening sockets.
 struct Services {
     _directories: Vec<TempDir>,
     paths: Vec<PathBuf>,
@@ -136,7 +136,7 @@ impl Services {
         for name in ["docker.sock", "agent.sock", "bus", "wayland-0", "X7"] {
             services.bind(home.at(name));
         }
-        // Where the machine's own are; only root may put some there.
+        // The paths of the host's own services, to which only root can write.
         for place in ["/tmp", "/run", "/dev/shm"] {
             if let Ok(directory) = tempfile::Builder::new().prefix(home.name()).tempdir_in(place) {
                 services.bind(directory.path().join("service.sock"));
@@ -165,7 +165,7 @@ impl Services {
         self.paths.push(path);
     }
 
-    /// Asserts that nobody has come.
+    /// Asserts that there was no connection.
     fn assert_alone(&self) {
         for stream in &self.streams {
             stream.set_nonblocking(true).unwrap();
@@ -179,10 +179,10 @@ impl Services {
 }
 
 #[test]
-fn services_of_the_machine_and_its_users_are_out_of_reach() {
-    as_everybody_with_probe(|home| {
+fn services_of_the_host_are_not_accessible() {
+    for_each_user_with_probe(|home| {
         let services = Services::listen(home);
-        // They are there for everybody else.
+        // Other processes can connect.
         for path in &services.paths {
             UnixStream::connect(path).unwrap();
         }
@@ -219,10 +219,10 @@ fn services_of_the_machine_and_its_users_are_out_of_reach() {
         ];
         let output = home.sympozium(&["run", &file]).envs(variables.clone()).output().unwrap();
         let run = super::Ended { home, output, directory: home.directory_of(&scenario.name) };
-        run.assert_well();
+        run.assert_succeeded();
         run.findings(0).assert_refused(attempts);
         services.assert_alone();
-        // Whoever starts a run does not give it their environment.
+        // The run does not inherit the environment of its user.
         let printed: Value = serde_json::from_str(&run.results()[1]).unwrap();
         let printed = printed.to_string();
         for (name, value) in &variables {
@@ -234,8 +234,8 @@ fn services_of_the_machine_and_its_users_are_out_of_reach() {
 
 #[test]
 fn a_run_that_cannot_be_isolated_enough_does_not_start() {
-    // Nothing on one machine gives a kernel of its own.
-    super::as_everybody(|home| {
+    // No local profile has a kernel of its own.
+    super::for_each_user(|home| {
         let mut scenario = Scenario::commands(&["touch"], &["touch /workspace/it-ran"]);
         scenario.others.push(serde_json::json!({
             "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumPolicy", "metadata": {"name": "policy"},

@@ -1,4 +1,4 @@
-//! Any process of a run is killed at any moment: the run ends, what is written about it is true, and nothing of it is left.
+//! Kills any process of a run at any moment: the run ends, its record is correct, and nothing of it is left.
 
 use std::fs;
 use std::process::{Child, ExitStatus};
@@ -11,27 +11,27 @@ use sympozium_testkit::{cases, wait_until};
 
 use super::{Home, PACK, Scenario, Who, call, eventually, leftovers, pack};
 
-/// Moments in `make test`; `make test-full` has [`ALL`].
+/// The number of cases in `make test`; `make test-full` has [`ALL`].
 const SAMPLE: usize = 30;
 const ALL: u64 = 200;
-/// How long after its victim was first seen a case kills it, at most.
+/// The maximum delay between the first sight of the victim and its kill.
 const SPREAD_MICROSECONDS: u64 = 600_000;
-/// Cases at the same time.
+/// The number of concurrent cases.
 const AT_ONCE: usize = 4;
 
-/// Which process of a run is killed.
+/// The process of a run that is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// `sympozium` itself.
     Program,
-    /// The first process of the sandbox of agent, bridge or skill.
+    /// The init of the sandbox of agent, bridge or skill.
     Keeper,
-    /// What starts and watches the part in it.
+    /// The process that starts and watches the part in it.
     Worker,
     Agent,
     Bridge,
     Sidecar,
-    /// The two of the sandbox that the sidecar makes for its commands.
+    /// Both processes of the sandbox that the sidecar builds for its commands.
     InnerKeeper,
     InnerWorker,
     Command,
@@ -56,11 +56,11 @@ struct Case {
     who: Who,
     kind: Kind,
     microseconds: u64,
-    /// Which of several of the kind.
+    /// The index among several processes of the kind.
     which: u64,
 }
 
-/// Two commands that take a while, in a pack that may reach something, so that it has a forwarder.
+/// Two slow commands in a pack with egress, so that it has a forwarder.
 fn scenario(seconds: &str) -> Scenario {
     let mut skill = pack(&["sleep"]);
     skill["sidecar"]["egress"] = json!([{"host": "example.com", "port": 443}]);
@@ -80,7 +80,7 @@ fn policy() -> Value {
     })
 }
 
-/// Every process of the run, with what it is.
+/// Every process of the run, with its kind.
 fn processes_of(program: i32) -> Vec<(i32, Kind)> {
     let mut found = vec![(program, Kind::Program)];
     let mut level = vec![program];
@@ -112,13 +112,13 @@ fn kind(pid: i32, depth: usize) -> Kind {
 }
 
 #[test]
-fn whoever_is_killed_the_run_ends_and_nothing_is_left() {
-    let everybody = Who::all();
+fn whichever_process_is_killed_the_run_ends_and_leaves_nothing() {
+    let users = Who::all();
     let all: Vec<Case> = (0..ALL)
         .map(|number| {
             let dice = mixed(cases::seed(), number);
             Case {
-                who: everybody[usize::try_from(dice % 7).unwrap() % everybody.len()],
+                who: users[usize::try_from(dice % 7).unwrap() % users.len()],
                 kind: KINDS[usize::try_from(number).unwrap() % KINDS.len()],
                 microseconds: (dice >> 16) % SPREAD_MICROSECONDS,
                 which: dice >> 48,
@@ -138,7 +138,7 @@ fn whoever_is_killed_the_run_ends_and_nothing_is_left() {
     });
 }
 
-/// The same number for the same case, whatever is sampled.
+/// Depends only on the case, not on the sample.
 fn mixed(seed: u64, number: u64) -> u64 {
     let mut mixed = (seed << 32 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -155,7 +155,7 @@ fn killed(case: Case) {
         all.retain(|(_, kind)| *kind == case.kind);
         all
     };
-    eventually("the victim was seen", || !victims().is_empty() || over(&mut child).is_some());
+    eventually("the victim was seen", || !victims().is_empty() || exit_status(&mut child).is_some());
     std::thread::sleep(Duration::from_micros(case.microseconds));
     let before = processes_of(program);
     let victims = victims();
@@ -164,46 +164,46 @@ fn killed(case: Case) {
         let _ = kill_process(Pid::from_raw(victim).unwrap(), Signal::KILL);
     }
     let mut status = None;
-    let is_over = wait_until(super::PATIENCE, || {
-        status = over(&mut child);
+    let has_ended = wait_until(super::TIMEOUT, || {
+        status = exit_status(&mut child);
         status.is_some()
     });
-    let said = || fs::read_to_string(home.at("stderr")).unwrap();
-    if !is_over {
+    let stderr = || fs::read_to_string(home.at("stderr")).unwrap();
+    if !has_ended {
         let left = leftovers::of(&home);
         let _ = child.kill();
-        panic!("{case:?}: the run does not end: {left:#?} {}", said());
+        panic!("{case:?}: the run does not end: {left:#?} {}", stderr());
     }
     let code = status.and_then(|it| it.code());
-    // Nobody helps: what was there dies with whoever made it.
-    eventually("everything of the run is dead", || {
+    // Without help: each process dies with its parent.
+    eventually("every process of the run is dead", || {
         before.iter().all(|(pid, _)| !is_alive(*pid)) && leftovers::processes(&home).is_empty()
     });
     let runs = home.runs();
     let states: Vec<&str> = runs.iter().filter_map(|it| it["state"].as_str()).collect();
     let truth: &[&[&str]] = match (case.kind, code) {
-        // It may have been killed before it wrote anything, and after it wrote everything.
+        // The program may be killed before it writes the record, or after its last write.
         (Kind::Program, None) => &[&[], &["interrupted"], &["succeeded"]],
         (_, Some(0)) => &[&["succeeded"]],
         (_, Some(4)) => &[&["failed"]],
-        // Whoever made a sandbox was killed while it was being made.
+        // A process was killed while it built a sandbox.
         (Kind::Keeper | Kind::Worker, Some(1)) => &[&["refused"]],
         _ => &[],
     };
-    assert!(truth.contains(&states.as_slice()), "{case:?}: code {code:?}, {states:?}: {}", said());
+    assert!(truth.contains(&states.as_slice()), "{case:?}: code {code:?}, {states:?}: {}", stderr());
     assert_eq!(leftovers::of(&home), Vec::<String>::new(), "{case:?}");
 }
 
-fn over(child: &mut Child) -> Option<ExitStatus> {
+fn exit_status(child: &mut Child) -> Option<ExitStatus> {
     child.try_wait().unwrap()
 }
 
 #[test]
-fn nothing_outlives_the_program_that_is_killed() {
-    super::as_everybody(|home| {
+fn nothing_outlives_a_killed_program() {
+    super::for_each_user(|home| {
         let mut child = home.start(&scenario("600"));
         let program = i32::try_from(child.id()).unwrap();
-        // One of each, except that there are as many keepers and workers as parts.
+        // One process of each kind, but a keeper and a worker for each part.
         eventually("every kind of process is there", || {
             let all = processes_of(program);
             (KINDS.iter()).all(|kind| all.iter().any(|(_, it)| it == kind))

@@ -1,4 +1,4 @@
-//! What of the runs of a home is there: found by listing what the kernel knows, by the home's name and its user.
+//! Leftovers of the runs of a home: found in the lists of the kernel, by the home's name and user.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 
 use super::Home;
 
-/// Levels of control groups that are looked through.
+/// Levels of control groups that are searched.
 const CGROUP_LEVELS: usize = 8;
-/// Links of a process that may lead into a home.
+/// Links of a process that may point into a home.
 const LINKS: [&str; 3] = ["cwd", "root", "exe"];
 
 /// Processes, mounts, control groups, sockets and files of runs that should be gone.
 pub fn of(home: &Home) -> Vec<String> {
     let mut found = processes(home);
     found.extend(listed("/proc/self/mountinfo", home.name()));
-    // Tests have sockets of their own beside it.
+    // Tests have their own sockets next to it.
     found.extend(listed("/proc/net/unix", &format!("{}/state", home.name())));
     found.extend(control_groups(home));
     found.extend(files(&home.at("state")));
     found
 }
 
-/// The processes of a home: those that name it in anything that the kernel says about them, and those of its user.
+/// The processes of a home: those whose `/proc` files contain its name, and those of its user.
 pub fn processes(home: &Home) -> Vec<String> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let own = fs::read_link("/proc/self/ns/mnt").ok();
@@ -38,7 +38,7 @@ pub fn processes(home: &Home) -> Vec<String> {
             target.is_some_and(|it| mentions(it.as_os_str().as_encoded_bytes(), home.name()))
         };
         let mut texts = vec!["cmdline", "environ"];
-        // Mounts of our own namespace belong to nobody in particular.
+        // Mounts of our own namespace belong to no process in particular.
         if fs::read_link(process.join("ns/mnt")).ok() != own {
             texts.push("mountinfo");
         }
@@ -60,7 +60,7 @@ fn listed(file: &str, name: &str) -> Vec<String> {
     lines.map(|it| format!("{file}: {it}")).collect()
 }
 
-/// Control groups that processes of this home made, by the name that they gave them: `sympozium-NAMESPACE-PID-…`.
+/// Control groups that processes of this home created, by their names: `sympozium-NAMESPACE-PID-…`.
 fn control_groups(home: &Home) -> Vec<String> {
     let mut pids = Vec::new();
     let runs = fs::read_dir(home.at("state/runs")).into_iter().flatten();
@@ -76,7 +76,7 @@ fn control_groups(home: &Home) -> Vec<String> {
         .collect()
 }
 
-/// Every control group that is named as ours are, with the process that made it.
+/// Every control group with a name of ours, with the process that created it.
 fn groups() -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     let mut level = vec![PathBuf::from("/sys/fs/cgroup")];
@@ -99,7 +99,7 @@ fn groups() -> Vec<(PathBuf, u64)> {
     found
 }
 
-/// What is needed only while a run lasts, sockets and pipes.
+/// Files that are needed only during a run, sockets and pipes.
 fn files(state: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = vec![state.to_owned()];

@@ -1,4 +1,4 @@
-//! Many runs at the same time: all of them end well, and none sees another's files.
+//! Concurrent runs: all succeed, and none sees files of another.
 
 use std::fs;
 use std::process::Child;
@@ -8,11 +8,11 @@ use sympozium_testkit::processes::tree_of;
 
 use super::{Home, Scenario, Who, eventually, leftovers};
 
-/// Runs at the same time in `make test`; `make test-full` has [`ALL`].
+/// The number of concurrent runs in `make test`; `make test-full` has [`ALL`].
 const SAMPLE: usize = 12;
 const ALL: usize = 100;
 
-/// Writes a secret, waits until the test says that all have, and looks for the secrets of others wherever it can.
+/// Writes a secret, waits until all runs have done so, and searches for the secrets of others.
 fn scenario(number: usize, home: &Home) -> Scenario {
     let look = format!(
         "echo secret-of-run-{number} > /workspace/mine; echo secret-of-run-{number} > /tmp/mine; \
@@ -28,14 +28,14 @@ fn scenario(number: usize, home: &Home) -> Scenario {
 }
 
 #[test]
-fn runs_at_the_same_time_do_not_see_each_other() {
+fn concurrent_runs_do_not_see_each_other() {
     for who in Who::all() {
         let home = Home::new(who);
         let count = if cases::is_full() { ALL } else { SAMPLE };
         let scenarios: Vec<Scenario> = (0..count).map(|it| scenario(it, &home)).collect();
         let mut memory = Vec::new();
         let mut children: Vec<Child> = Vec::new();
-        // All of a half at once: one after the other, a hundred would take longer than the command of the first may.
+        // Concurrently: one after the other, a hundred would exceed the timeout of the first command.
         for half in scenarios.chunks(count / 2) {
             children.extend(half.iter().map(|scenario| home.start(scenario)));
             for scenario in half {
@@ -65,14 +65,14 @@ fn runs_at_the_same_time_do_not_see_each_other() {
         let states: Vec<String> = (home.runs().iter()).map(|it| it["state"].as_str().unwrap().to_owned()).collect();
         assert_eq!(states, vec!["succeeded"; count]);
         assert_eq!(leftovers::of(&home), Vec::<String>::new());
-        // Twice as many need twice as much, give or take what all of them share.
+        // Twice as many need at most twice as much.
         assert!(all > half && all < 3.0 * half, "{memory:?}");
         let mebibytes = all / count as f64 / 1_048_576.0;
         eprintln!("{count} runs as {who:?}: {mebibytes:.1} MiB each");
     }
 }
 
-/// The memory of a run's processes, what is shared counted in parts, in bytes.
+/// The proportional set size of a run's processes, in bytes.
 fn proportional(child: &Child) -> u64 {
     let all = tree_of(i32::try_from(child.id()).unwrap()).into_iter();
     all.filter_map(|pid| {

@@ -1,4 +1,4 @@
-//! The network of a run: none of its own, and through the gateway only what its plan lists (hostile cases 52 to 56).
+//! The network of a run: no network of its own, and through the gateway only the hosts of its plan (hostile cases 52 to 56).
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use super::{PACK, Scenario, as_everybody, as_everybody_with_probe, call, pack};
+use super::{PACK, Scenario, call, for_each_user, for_each_user_with_probe, pack};
 
-/// What the server says.
+/// The body of the server's responses.
 const HELLO: &str = "hello-from-outside";
 /// Bytes of a request that the server reads.
 const MOST: usize = 4096;
 
-/// A server on this machine's loopback, which counts who comes. Its thread ends with the tests.
+/// A server on this machine's loopback, which counts connections. Its thread ends with the tests.
 struct Server {
     address: SocketAddr,
     came: Arc<AtomicUsize>,
@@ -56,7 +56,7 @@ fn policy(allowed: &Value) -> Value {
     })
 }
 
-/// A pack with these programs that may reach these.
+/// A pack with these programs and egress to these hosts.
 fn reaching(programs: &[&str], egress: &Value) -> Value {
     let mut reaching = pack(programs);
     reaching["sidecar"]["egress"] = egress.clone();
@@ -65,7 +65,7 @@ fn reaching(programs: &[&str], egress: &Value) -> Value {
 
 #[test]
 fn commands_have_no_network() {
-    as_everybody_with_probe(|home| {
+    for_each_user_with_probe(|home| {
         let server = Server::start();
         let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = server.port();
@@ -101,9 +101,9 @@ fn commands_have_no_network() {
         scenario.turns.extend(more.iter().map(|it| call(PACK, it)));
         scenario.packs = vec![(PACK.to_owned(), pack(&["probe", "cat"]))];
         let run = home.run(&scenario);
-        run.assert_well();
+        run.assert_succeeded();
         run.findings(0).assert_refused(attempts);
-        // Two lines of headings, then an interface each.
+        // Two header lines, then one line per interface.
         let listing = run.results()[2].clone();
         let interfaces: Vec<&str> =
             (listing.lines().skip(2)).filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
@@ -115,8 +115,8 @@ fn commands_have_no_network() {
 }
 
 #[test]
-fn pages_of_this_machine_are_not_fetched() {
-    as_everybody(|home| {
+fn urls_of_this_machine_are_not_fetched() {
+    for_each_user(|home| {
         let server = Server::start();
         let port = server.port();
         let addresses = [
@@ -140,7 +140,7 @@ fn pages_of_this_machine_are_not_fetched() {
             ..Scenario::commands(&[], &[])
         };
         let run = home.run(&scenario);
-        run.assert_well();
+        run.assert_succeeded();
         assert_eq!(server.came(), 0);
         let results = run.results();
         assert_eq!(results.len(), addresses.len());
@@ -152,8 +152,8 @@ fn pages_of_this_machine_are_not_fetched() {
 }
 
 #[test]
-fn a_skill_reaches_what_its_plan_lists_and_nothing_else() {
-    as_everybody(|home| {
+fn a_skill_reaches_only_the_hosts_of_its_plan() {
+    for_each_user(|home| {
         let (listed, of_another, unlisted) = (Server::start(), Server::start(), Server::start());
         let egress = |server: &Server| json!([{"host": "localhost", "port": server.port()}]);
         let allowed = json!([
@@ -185,7 +185,7 @@ fn a_skill_reaches_what_its_plan_lists_and_nothing_else() {
         turns.push(call(PACK, &tunnel(&unlisted)));
         let direct = format!("curl -sS -m 99 --noproxy '*' '{}'; echo \" code $?\"", at(&listed));
         turns.push(call(PACK, &direct));
-        // A pack without a host has neither proxy nor credential; a foreign credential leads it nowhere.
+        // A pack without hosts has neither proxy nor credential, and cannot use a foreign credential.
         let hand = "echo $http_proxy > /workspace/credential";
         turns.push(call(PACK, hand));
         let stolen = format!(
@@ -204,7 +204,7 @@ fn a_skill_reaches_what_its_plan_lists_and_nothing_else() {
             ..Scenario::commands(&[], &[])
         };
         let run = home.run(&scenario.patient());
-        run.assert_well();
+        run.assert_succeeded();
         let results = run.results();
         let (first, rest) = results.split_first().unwrap();
         assert_eq!(first, &format!("{HELLO} code 0"));
@@ -222,16 +222,16 @@ fn a_skill_reaches_what_its_plan_lists_and_nothing_else() {
         assert!(!stolen.contains(HELLO), "{stolen}");
         assert_eq!(listed.came(), 2);
         assert_eq!((of_another.came(), unlisted.came()), (0, 0));
-        // The gateway went with the run: what is left of the credential opens nothing.
+        // The gateway ended with the run: the credential is useless.
         let credential = fs::read_to_string(run.directory.join("workspace/credential")).unwrap();
         assert!(credential.starts_with("http://"), "{credential}");
     });
 }
 
 #[test]
-fn programs_that_know_no_proxy_are_led_to_the_gateway() {
-    as_everybody_with_probe(|home| {
-        // A name that nobody answers for: what is tested is who listens, and where it leads.
+fn programs_without_proxy_support_reach_the_gateway() {
+    for_each_user_with_probe(|home| {
+        // A name that does not resolve: the test is about the listener and its destination.
         let egress = json!([{"host": "db.nowhere.invalid", "port": 5432}]);
         let scenario = Scenario {
             turns: vec![
@@ -247,7 +247,7 @@ fn programs_that_know_no_proxy_are_led_to_the_gateway() {
             ..Scenario::commands(&[], &[])
         };
         let run = home.run(&scenario);
-        run.assert_well();
+        run.assert_succeeded();
         let results = run.results();
         let mapped = (results[0].lines())
             .any(|line| line.split_ascii_whitespace().collect::<Vec<_>>() == ["127.1.0.1", "db.nowhere.invalid"]);
@@ -255,7 +255,7 @@ fn programs_that_know_no_proxy_are_led_to_the_gateway() {
         let findings = run.findings(1);
         findings.assert_possible(["tcp-connect=127.1.0.1:5432"]);
         findings.assert_refused(["tcp-connect=127.1.0.1:5433", "tcp-connect=127.1.0.2:5432"]);
-        // Nobody is behind it, and that is what the program notices: its connection ends.
+        // There is no server: the program's connection is closed.
         assert!(!results[2].contains(" code 0"), "{}", results[2]);
     });
 }

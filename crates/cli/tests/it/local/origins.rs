@@ -1,13 +1,13 @@
-//! Whose policy holds: a file that somebody else wrote does not replace one that is shipped, and every run says where its own
-//! came from.
+//! Origins of policies and packs: an object of a file does not replace a shipped one, and every run records the origins of
+//! its own.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{Home, PACK, Scenario, as_everybody, call, pack};
+use super::{Home, PACK, Scenario, call, for_each_user, pack};
 
-/// A policy that asks nobody.
+/// A policy without questions.
 fn open(name: &str, namespace: &str) -> Value {
     json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumPolicy",
@@ -30,7 +30,7 @@ fn stranger(home: &Home, policy: &Value) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// What the command was answered with, and the run's record.
+/// The result of the command, and the run's record.
 fn run(home: &Home, file: &str, more: &[&str]) -> (String, Value, String) {
     let mut arguments = vec!["run", file, "--skill", PACK, "--model", "scripted/script"];
     arguments.extend(["--approve", "none", "--task", "Do it."]);
@@ -49,8 +49,8 @@ fn run(home: &Home, file: &str, more: &[&str]) -> (String, Value, String) {
 }
 
 #[test]
-fn a_policy_that_a_stranger_wrote_is_not_the_shipped_one() {
-    as_everybody(|home| {
+fn a_policy_file_does_not_replace_a_shipped_policy() {
+    for_each_user(|home| {
         for namespace in ["default", "sympozium-system"] {
             let file = stranger(home, &open("default", namespace));
             for more in [&[][..], &["--policy", "default"]] {
@@ -60,7 +60,7 @@ fn a_policy_that_a_stranger_wrote_is_not_the_shipped_one() {
                 assert!(said.contains("among the files does not count"), "{said}");
                 assert_eq!(record["origins"][0]["from"], json!({"is": "shipped"}));
             }
-            // Whoever means it says so.
+            // The policy can be selected by its file.
             let policy = home.at("policy.yaml");
             fs::write(&policy, open("default", namespace).to_string()).unwrap();
             let policy = policy.to_str().unwrap();
@@ -75,12 +75,12 @@ fn a_policy_that_a_stranger_wrote_is_not_the_shipped_one() {
 }
 
 #[test]
-fn a_run_says_and_records_where_everything_came_from() {
-    as_everybody(|home| {
+fn a_run_prints_and_records_origins() {
+    for_each_user(|home| {
         let mut scenario = Scenario::commands(&[], &["echo hello"]);
         scenario.others.push(open("policy", "default"));
         let run = home.run(&scenario);
-        run.assert_well();
+        run.assert_succeeded();
         let file = home.at("attack.yaml");
         let file = file.to_str().unwrap();
         let from = json!({"is": "file", "path": file});

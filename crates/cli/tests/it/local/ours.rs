@@ -1,4 +1,4 @@
-//! What our own process does around a run: places that others may change, signals, names, and the demo.
+//! The process of a run: directories that others can change, signals, names, and the demo.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -8,9 +8,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sympozium_testkit::model_server::{Reply, Settings};
 
-use super::{Home, Scenario, as_everybody, eventually};
+use super::{Home, Scenario, eventually, for_each_user};
 
-/// A run with a hook before it, which waits for a file in the workspace, and a claim of which a skill sees a part.
+/// A run with a pre-run hook that waits for a file in the workspace, and a claim of which a skill mounts a sub path.
 const WAITING: &str = "\
 apiVersion: v1
 kind: ConfigMap
@@ -52,7 +52,7 @@ spec:
         command: [/bin/sh, -c, 'while [ ! -e /workspace/go ]; do sleep 0.05; done']
 ";
 
-/// Starts the run that waits; gives it when its directory is there.
+/// Starts the waiting run, and waits for its directory.
 fn start_waiting(home: &Home) -> Child {
     let file = home.at("waiting.yaml");
     fs::write(&file, WAITING).unwrap();
@@ -75,13 +75,13 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
 #[test]
-fn a_part_of_a_claim_that_becomes_a_link_is_not_followed() {
-    as_everybody(|home| {
+fn a_sub_path_that_becomes_a_link_is_not_followed() {
+    for_each_user(|home| {
         let victim = home.at("victim");
         fs::create_dir(&victim).unwrap();
         fs::write(victim.join("secret"), "of the host").unwrap();
@@ -89,7 +89,7 @@ fn a_part_of_a_claim_that_becomes_a_link_is_not_followed() {
         let mut child = start_waiting(home);
         let part = home.at("state/volumes/default/cache/x");
         eventually("the claim is there", || part.is_dir());
-        // As another run with the same claim could.
+        // Another run with the same claim could do this.
         fs::remove_dir(&part).unwrap();
         symlink(&victim, &part).unwrap();
         fs::write(home.directory_of("waiting").join("workspace/go"), "").unwrap();
@@ -106,8 +106,8 @@ fn a_part_of_a_claim_that_becomes_a_link_is_not_followed() {
 }
 
 #[test]
-fn a_run_can_be_ended_before_its_first_sandbox_is_there() {
-    as_everybody(|home| {
+fn a_run_can_be_cancelled_before_its_first_sandbox_is_built() {
+    for_each_user(|home| {
         let mut child = start_waiting(home);
         signal(&child, Signal::TERM);
         eventually("the run has ended", || child.try_wait().unwrap().is_some());
@@ -119,14 +119,14 @@ fn a_run_can_be_ended_before_its_first_sandbox_is_there() {
 }
 
 #[test]
-fn a_floor_in_a_directory_of_everybody_is_not_left_out() {
+fn a_floor_in_a_world_writable_directory_is_an_error() {
     const FLOOR: &str = "\
 apiVersion: sympozium.ai/v1alpha1
 kind: SympoziumPolicy
 metadata: {name: floor, namespace: sympozium-system}
 spec: {toolGating: {defaultAction: deny}}
 ";
-    as_everybody(|home| {
+    for_each_user(|home| {
         let floor = home.at("config/floor.yaml");
         fs::write(&floor, FLOOR).unwrap();
         home.give(&floor);
@@ -140,28 +140,28 @@ spec: {toolGating: {defaultAction: deny}}
             let open = |mode| fs::set_permissions(home.at(directory), fs::Permissions::from_mode(mode));
             open(mode).unwrap();
             let run = home.run(&scenario);
-            assert_eq!(run.output.status.code(), Some(1), "{}", said(&run.output));
-            assert!(said(&run.output).contains("others may write to it"), "{}", said(&run.output));
+            assert_eq!(run.output.status.code(), Some(1), "{}", output_text(&run.output));
+            assert!(output_text(&run.output).contains("other users can write to it"), "{}", output_text(&run.output));
             open(0o700).unwrap();
         }
         assert!(!ran());
-        // With everything as it must be, the floor counts.
+        // With the right permissions, the floor is used.
         home.run(&scenario);
         assert!(!ran());
         fs::remove_file(&floor).unwrap();
-        home.run(&scenario).assert_well();
+        home.run(&scenario).assert_succeeded();
         assert!(ran());
     });
 }
 
 #[test]
-fn a_run_that_is_named_as_another_ones_uid_is_not_taken_for_it() {
-    as_everybody(|home| {
+fn a_run_whose_name_is_the_uid_of_another_is_not_confused_with_it() {
+    for_each_user(|home| {
         let mut scenario = Scenario::commands(&[], &["true"]);
-        home.run(&scenario).assert_well();
+        home.run(&scenario).assert_succeeded();
         let uid = home.runs()[0]["uid"].as_str().unwrap().to_owned();
         scenario.name = uid.clone();
-        home.run(&scenario).assert_well();
+        home.run(&scenario).assert_succeeded();
         assert_eq!(home.runs().len(), 2);
         let shown = home.sympozium(&["show", &uid, "-o", "json"]).output().unwrap();
         let told: Value = serde_json::from_slice(&shown.stdout).unwrap();
@@ -171,12 +171,12 @@ fn a_run_that_is_named_as_another_ones_uid_is_not_taken_for_it() {
 
 #[test]
 fn the_users_certificates_are_trusted_through_a_link() {
-    as_everybody(|home| {
+    for_each_user(|home| {
         let server = Settings::new().tls("localhost").start().unwrap();
         server.set_default(Reply::text("It is done."));
         fs::write(home.at("ca.pem"), server.ca_pem().unwrap()).unwrap();
         home.give(&home.at("ca.pem"));
-        // `cargo run` names such a link of Debian's in the environment of what it starts, and so does `make demo`.
+        // `cargo run` and `make demo` set variables to such a symbolic link of Debian.
         symlink("ca.pem", home.at("link.pem")).unwrap();
         let port = server.address().port();
         let mut scenario = Scenario::commands(&[], &[]);
@@ -190,29 +190,29 @@ fn the_users_certificates_are_trusted_through_a_link() {
         scenario.run = json!({"model": {"provider": "openai", "model": "gpt-4o-mini", "authSecretRef": "of-model", "baseURL": format!("https://localhost:{port}/v1")}});
         let file = home.manifests(&scenario);
         let output = home.sympozium(&["run", &file]).env("SSL_CERT_FILE", home.at("link.pem")).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     });
 }
 
 #[test]
-fn the_demo_does_its_job_and_stops_every_attack() {
-    as_everybody(|home| {
+fn the_demo_succeeds_and_stops_every_attack() {
+    for_each_user(|home| {
         let output = home.sympozium(&["demo"]).output().unwrap();
-        let told = said(&output);
+        let told = output_text(&output);
         assert_eq!(output.status.code(), Some(0), "{told}");
         assert_eq!(told.matches("\n  done  ").count(), 5, "{told}");
         assert_eq!(told.matches("\n  stopped  ").count(), 8, "{told}");
         let printed = home.sympozium(&["demo", "--print"]).output().unwrap();
         fs::write(home.at("demo.yaml"), printed.stdout).unwrap();
         let valid = home.sympozium(&["validate", "demo.yaml"]).output().unwrap();
-        assert_eq!(valid.status.code(), Some(0), "{}", said(&valid));
+        assert_eq!(valid.status.code(), Some(0), "{}", output_text(&valid));
     });
 }
 
 #[test]
-fn the_demo_can_be_ended() {
-    as_everybody(|home| {
-        // Its first command does not end by itself: a demo that is done when the signal comes was not ended by it.
+fn the_demo_can_be_cancelled() {
+    for_each_user(|home| {
+        // Its first command does not end by itself: otherwise the demo might end before the signal.
         let held = home.at("held");
         fs::write(&held, "#!/bin/sh\nexec sleep 600\n").unwrap();
         home.install(&held, "grep");

@@ -1,4 +1,4 @@
-//! Where runs are kept: no run sees it, and whoever changes it afterwards is found out (hostile case 60).
+//! The state directory: no run sees it, and later changes are detected (hostile case 60).
 
 use std::fs;
 use std::path::Path;
@@ -6,23 +6,23 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sympozium_testkit::probe::Findings;
 
-use super::{Ended, Home, PACK, Scenario, as_everybody, as_everybody_with_probe, call, eventually};
+use super::{Ended, Home, PACK, Scenario, call, eventually, for_each_user, for_each_user_with_probe};
 
-/// What only another run knows.
+/// A secret of another run.
 const SECRET: &str = "the-other-run-wrote-this";
-/// A command that waits until the test has written what to do.
+/// A command that waits for a script from the test.
 const WAIT: &str = "while [ ! -e /workspace/go ]; do sleep 0.05; done; sh /workspace/go";
 
-/// A run that is over, with a secret in its files.
+/// A run that has ended, with a secret in its files.
 fn other(home: &Home) -> Ended<'_> {
     let mut scenario = Scenario::commands(&[], &[&format!("echo {SECRET} > /workspace/secret")]);
     scenario.name = "other".to_owned();
     let other = home.run(&scenario);
-    other.assert_well();
+    other.assert_succeeded();
     other
 }
 
-/// Starts a run that waits, tells it what to do once its directory is known, and waits for its end.
+/// Starts a waiting run, gives it a script once its directory is known, and waits for its end.
 fn run_with_order<'h>(home: &'h Home, scenario: &Scenario, order: impl FnOnce(&Path) -> String) -> Ended<'h> {
     let child = home.start(scenario);
     eventually("the run has its workspace", || home.directory_of(&scenario.name).join("workspace").exists());
@@ -38,7 +38,7 @@ fn run_with_order<'h>(home: &'h Home, scenario: &Scenario, order: impl FnOnce(&P
     Ended { home, output, directory }
 }
 
-/// Every way to write the path of something in this directory.
+/// Every form of the path of a file in this directory.
 fn ways(path: &Path) -> Vec<String> {
     let path = path.to_str().unwrap();
     let mut ways = vec![path.to_owned(), format!("/workspace/../../../../..{path}")];
@@ -50,8 +50,8 @@ fn ways(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn commands_do_not_see_where_runs_are_kept() {
-    as_everybody_with_probe(|home| {
+fn commands_do_not_see_the_state_directory() {
+    for_each_user_with_probe(|home| {
         let other = other(home);
         let scenario = Scenario::commands(&["probe", "sleep"], &[WAIT]).patient();
         let mut attempts = Vec::new();
@@ -82,18 +82,18 @@ fn commands_do_not_see_where_runs_are_kept() {
                 let ways = ways(&own.join(socket));
                 attempts.extend(ways.iter().map(|it| format!("connect-socket-file={it}")));
             }
-            // Results go to a file: there are more than a result may hold.
+            // Results are written to a file: they exceed the limit of a result.
             format!("probe attempt {} > /workspace/found\n", attempts.join(" "))
         });
-        run.assert_well();
+        run.assert_succeeded();
         let found = fs::read(run.directory.join("workspace/found")).unwrap();
         Findings::parse(&found).assert_refused(attempts.iter().map(String::as_str));
     });
 }
 
 #[test]
-fn file_tools_do_not_see_where_runs_are_kept() {
-    as_everybody(|home| {
+fn file_tools_do_not_see_the_state_directory() {
+    for_each_user(|home| {
         let other = other(home);
         let secret = other.directory.join("workspace/secret");
         let read = |path: &str| json!({"tool": "read_file", "arguments": {"path": path}});
@@ -139,12 +139,12 @@ fn file_tools_do_not_see_where_runs_are_kept() {
         for calls in calls.chunks(8) {
             scenario.turns.push(json!({"call": calls}));
         }
-        scenario.turns.push(call(PACK, "echo it goes on"));
+        scenario.turns.push(call(PACK, "echo the run continues"));
         let run = home.run(&scenario);
         let results = tool_results(&run);
         let (_, results) = results.split_first().unwrap();
         let (last, results) = results.split_last().unwrap();
-        assert_eq!(last["text"], "it goes on");
+        assert_eq!(last["text"], "the run continues");
         assert_eq!(results.len(), calls.len());
         for (call, result) in calls.iter().zip(results) {
             let is_told = result["text"].as_str().unwrap().contains(SECRET);
@@ -152,13 +152,13 @@ fn file_tools_do_not_see_where_runs_are_kept() {
         }
         assert_eq!(fs::read_to_string(&secret).unwrap(), format!("{SECRET}\n"));
         assert!(!secret.parent().unwrap().join("new").exists());
-        // Pipes of the run's own making stay in its workspace, which is the user's.
+        // Pipes that the run created stay in its workspace, which belongs to the user.
         fs::remove_file(run.directory.join("workspace/fifo")).unwrap();
-        run.assert_well();
+        run.assert_succeeded();
     });
 }
 
-/// What the transcript says of each tool call.
+/// The lines of the transcript about each tool call.
 fn tool_results(run: &Ended<'_>) -> Vec<Value> {
     let lines = fs::read_to_string(run.directory.join("transcript.jsonl")).unwrap();
     let lines = lines.lines().map(|it| serde_json::from_str(it).unwrap());
@@ -167,10 +167,10 @@ fn tool_results(run: &Ended<'_>) -> Vec<Value> {
 
 #[test]
 fn changed_receipts_are_found() {
-    as_everybody(|home| {
+    for_each_user(|home| {
         let commands = ["echo one", "echo two", "echo three"];
         let run = home.run(&Scenario::commands(&[], &commands));
-        run.assert_well();
+        run.assert_succeeded();
         let path = run.directory.join("receipts.jsonl");
         let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();

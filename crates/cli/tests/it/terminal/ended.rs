@@ -1,10 +1,10 @@
-//! A person, or the system, ends the run.
+//! The user or the system ends the run.
 
 use rustix::process::Signal;
 use sympozium_testkit::terminal::Terminal;
 use sympozium_testkit::wait_until;
 
-use super::{PATIENCE, World};
+use super::{Harness, TIMEOUT};
 
 const SLEEPING: &str = r#"turns:
   - say: I wait.
@@ -12,61 +12,61 @@ const SLEEPING: &str = r#"turns:
   - say: Done.
 "#;
 
-fn cancelled(world: &World) {
-    assert_eq!(world.record()["outcome"]["is"], "cancelled");
-    assert_eq!(world.record()["leftovers"], serde_json::json!([]));
+fn cancelled(harness: &Harness) {
+    assert_eq!(harness.record()["outcome"]["is"], "cancelled");
+    assert_eq!(harness.record()["leftovers"], serde_json::json!([]));
 }
 
 #[test]
-fn once_is_gently() {
-    let world = World::new(SLEEPING);
+fn one_interrupt_ends_the_run_gently() {
+    let harness = Harness::new(SLEEPING);
     let terminal = Terminal::new(40, 100).unwrap();
-    let mut run = world.on(&terminal, &[]);
+    let mut run = harness.spawn_on(&terminal, &[]);
     terminal.wait_for("execute_command in shell sleep 100");
     terminal.type_in("\u{3}").unwrap();
     terminal.wait_for("ending the run; press Ctrl-C again to kill it");
-    assert_eq!(run.ended(), 130);
+    assert_eq!(run.wait(), 130);
     terminal.wait_for("a user ended it");
     terminal.wait_for("sympozium audit verify run-");
     let screen = terminal.screen();
     assert!(screen.contains("cancelled"), "{screen}");
     assert!(!screen.contains("Done."), "{screen}");
-    cancelled(&world);
+    cancelled(&harness);
 }
 
 #[test]
-fn twice_is_at_once() {
-    let world = World::new(SLEEPING);
+fn two_interrupts_kill_the_run() {
+    let harness = Harness::new(SLEEPING);
     let terminal = Terminal::new(40, 100).unwrap();
-    let mut run = world.on(&terminal, &[]);
+    let mut run = harness.spawn_on(&terminal, &[]);
     terminal.wait_for("execute_command in shell sleep 100");
     terminal.type_in("\u{3}").unwrap();
     terminal.wait_for("ending the run");
     terminal.type_in("\u{3}").unwrap();
-    assert_eq!(run.ended(), 130);
-    cancelled(&world);
+    assert_eq!(run.wait(), 130);
+    cancelled(&harness);
 }
 
 #[test]
-fn a_terminal_that_is_closed_ends_the_run_and_leaves_its_record() {
-    let world = World::new(SLEEPING);
+fn a_closed_terminal_ends_the_run_with_its_record() {
+    let harness = Harness::new(SLEEPING);
     let terminal = Terminal::new(40, 100).unwrap();
-    let mut run = world.on(&terminal, &[]);
+    let mut run = harness.spawn_on(&terminal, &[]);
     terminal.wait_for("execute_command in shell sleep 100");
     run.signal(Signal::HUP);
-    assert_eq!(run.ended(), 130);
-    cancelled(&world);
+    assert_eq!(run.wait(), 130);
+    cancelled(&harness);
 }
 
 #[test]
-fn other_programs_end_it_as_a_person_does() {
-    let world = World::new(SLEEPING);
-    let (mut run, stdout, stderr) = world.piped(&[]);
+fn sigterm_ends_the_run_like_an_interrupt() {
+    let harness = Harness::new(SLEEPING);
+    let (mut run, stdout, stderr) = harness.spawn_piped(&[]);
     let text = || std::fs::read_to_string(&stderr).unwrap();
-    assert!(wait_until(PATIENCE, || text().contains("I wait.")), "{}", text());
+    assert!(wait_until(TIMEOUT, || text().contains("I wait.")), "{}", text());
     run.signal(Signal::TERM);
-    assert_eq!(run.ended(), 130);
+    assert_eq!(run.wait(), 130);
     assert!(text().contains("ending the run"), "{}", text());
     assert_eq!(std::fs::read_to_string(stdout).unwrap(), "");
-    cancelled(&world);
+    cancelled(&harness);
 }

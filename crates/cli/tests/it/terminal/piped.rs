@@ -1,4 +1,4 @@
-//! For programs: streams that are no terminal, or closed.
+//! Output for programs: streams that are not terminals, or closed.
 
 use std::fs;
 use std::process::Stdio;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use sympozium_testkit::command;
 
-use super::{Running, World};
+use super::{Harness, Running};
 
 const TURNS: &str = r#"turns:
   - call: [{tool: execute_command, arguments: {command: "true"}}]
@@ -16,10 +16,10 @@ const TURNS: &str = r#"turns:
 "#;
 
 #[test]
-fn the_answer_alone_is_on_stdout() {
-    let world = World::new(TURNS);
-    let (mut run, stdout, stderr) = world.piped(&["--approve", "all", "--policy", "asking"]);
-    assert_eq!(run.ended(), 0, "{}", fs::read_to_string(&stderr).unwrap());
+fn only_the_answer_is_on_stdout() {
+    let harness = Harness::new(TURNS);
+    let (mut run, stdout, stderr) = harness.spawn_piped(&["--approve", "all", "--policy", "asking"]);
+    assert_eq!(run.wait(), 0, "{}", fs::read_to_string(&stderr).unwrap());
     assert_eq!(fs::read_to_string(stdout).unwrap(), "Done.\nReally.\n");
     let told = fs::read_to_string(stderr).unwrap();
     assert!(!told.contains('\u{1b}') && !told.contains('\r'), "{told:?}");
@@ -30,13 +30,13 @@ fn the_answer_alone_is_on_stdout() {
 }
 
 #[test]
-fn one_object_says_what_came_of_it() {
-    let world = World::new(TURNS);
-    let (mut run, stdout, stderr) = world.piped(&["-o", "json"]);
-    assert_eq!(run.ended(), 0, "{}", fs::read_to_string(&stderr).unwrap());
+fn the_json_output_is_one_object() {
+    let harness = Harness::new(TURNS);
+    let (mut run, stdout, stderr) = harness.spawn_piped(&["-o", "json"]);
+    assert_eq!(run.wait(), 0, "{}", fs::read_to_string(&stderr).unwrap());
     assert_eq!(fs::read_to_string(stderr).unwrap(), "");
     let told: Value = serde_json::from_slice(&fs::read(stdout).unwrap()).unwrap();
-    let record = world.record();
+    let record = harness.record();
     for (name, expected) in [
         ("run", &record["name"]),
         ("uid", &record["uid"]),
@@ -60,10 +60,10 @@ fn one_object_says_what_came_of_it() {
 }
 
 #[test]
-fn each_event_is_a_line() {
-    let world = World::new(TURNS);
-    let (mut run, stdout, _) = world.piped(&["-o", "jsonl"]);
-    assert_eq!(run.ended(), 0);
+fn each_event_is_one_line() {
+    let harness = Harness::new(TURNS);
+    let (mut run, stdout, _) = harness.spawn_piped(&["-o", "jsonl"]);
+    assert_eq!(run.wait(), 0);
     let text = fs::read_to_string(stdout).unwrap();
     let lines: Vec<Value> = text.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
     let kinds: Vec<&str> = lines.iter().map(|it| it["event"].as_str().unwrap()).collect();
@@ -75,16 +75,16 @@ fn each_event_is_a_line() {
 }
 
 #[test]
-fn a_reader_who_has_seen_enough_does_not_end_the_run() {
+fn a_closed_pipe_does_not_end_the_run() {
     for output in ["text", "json", "jsonl"] {
-        let world = World::new(TURNS);
+        let harness = Harness::new(TURNS);
         let mut program = command(env!("CARGO_BIN_EXE_sympozium"));
-        world.prepare(&mut program, &["-o", output]);
+        harness.prepare(&mut program, &["-o", output]);
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let child = program.stdin(Stdio::null()).stdout(writer).stderr(Stdio::null()).spawn().unwrap();
         let mut run = Running { child, code: None };
-        assert_eq!(run.ended(), 0, "{output}");
-        assert_eq!(world.record()["outcome"]["is"], "succeeded", "{output}");
+        assert_eq!(run.wait(), 0, "{output}");
+        assert_eq!(harness.record()["outcome"]["is"], "succeeded", "{output}");
     }
 }

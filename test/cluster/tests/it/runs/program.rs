@@ -220,7 +220,7 @@ fn cancels(person: &Person<'_>) -> Result<()> {
     let goes_on = person.run(&["rm", "held"])?;
     assert_eq!(goes_on.code, Some(1), "{goes_on:?}");
     let ending = person.stdout(&["cancel", "held"])?;
-    assert!(ending.starts_with("ending held ("), "{ending}");
+    assert!(ending.starts_with("cancelling held ("), "{ending}");
     let run = person.harness.ended("held")?;
     assert_eq!(run["status"]["phase"], "Cancelled", "{run}");
     let shown = person.value(&["show", "held"])?;

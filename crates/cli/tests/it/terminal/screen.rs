@@ -1,11 +1,11 @@
-//! What is on the screen: wide, narrow, resized, without colours.
+//! The screen: wide, narrow, resized, without colours.
 
 use sympozium_testkit::terminal::Terminal;
 use sympozium_testkit::wait_until;
 
-use super::{PATIENCE, World};
+use super::{Harness, TIMEOUT};
 
-/// The agent takes U+202E out of its answer. U+FE0F is part of symbols, and so for the terminal to judge.
+/// The agent removes U+202E from its answer. U+FE0F is part of symbols, and left to the terminal.
 const TURNS: &str = r#"turns:
   - say: I look around.
     call:
@@ -21,7 +21,7 @@ const SLEEPING: &str = r#"turns:
   - call: [{tool: execute_command, arguments: {command: "sleep 100 # and this is a long line that no narrow terminal has room for", timeout: 100}}]
 "#;
 
-/// The screen without what is different each time.
+/// The screen with varying parts replaced.
 fn steady(screen: &str) -> String {
     let number = regex_lite::Regex::new(r"\d+(\.\d)? (ms|s)\b").unwrap();
     let path = regex_lite::Regex::new(r"/\S+/state/runs/[0-9a-f-]{36}").unwrap();
@@ -35,11 +35,11 @@ fn steady(screen: &str) -> String {
 }
 
 #[test]
-fn a_whole_run_is_told_in_lines() {
-    let world = World::new(TURNS);
+fn a_run_is_displayed_as_lines() {
+    let harness = Harness::new(TURNS);
     let terminal = Terminal::new(50, 200).unwrap();
-    let mut run = world.on(&terminal, &[]);
-    assert_eq!(run.ended(), 0);
+    let mut run = harness.spawn_on(&terminal, &[]);
+    assert_eq!(run.wait(), 0);
     terminal.wait_for("nothing else.");
     let screen = steady(&terminal.screen());
     for line in [
@@ -58,36 +58,36 @@ fn a_whole_run_is_told_in_lines() {
 }
 
 #[test]
-fn a_narrow_terminal_has_whole_rows() {
-    let world = World::new(TURNS);
+fn rows_are_truncated_on_a_narrow_terminal() {
+    let harness = Harness::new(TURNS);
     let terminal = Terminal::new(120, 20).unwrap();
-    let mut run = world.on(&terminal, &[]);
-    assert_eq!(run.ended(), 0);
+    let mut run = harness.spawn_on(&terminal, &[]);
+    assert_eq!(run.wait(), 0);
     terminal.wait_for("nothing else");
     let screen = terminal.screen();
     let calls: Vec<&str> = screen.lines().filter(|it| it.starts_with("  ok ")).collect();
-    // Cut at the edge, not carried on in a row that looks like another.
+    // Truncated at the edge, not continued in another row.
     assert_eq!(calls.len(), 2, "{screen}");
     assert!(calls.iter().all(|it| it.ends_with('…')), "{screen}");
     assert!(screen.contains("  > I look around.\n"), "{screen}");
 }
 
 #[test]
-fn another_size_is_seen_at_once() {
-    let world = World::new(SLEEPING);
+fn a_resize_redraws_at_once() {
+    let harness = Harness::new(SLEEPING);
     let terminal = Terminal::new(30, 100).unwrap();
-    let mut run = world.on(&terminal, &[]);
+    let mut run = harness.spawn_on(&terminal, &[]);
     terminal.wait_for("sleep 100 # and this is a long line that no");
     terminal.resize(30, 40).unwrap();
     let fits = || {
         let row = terminal.last_row();
         row.contains("execute_command in shell") && row.ends_with('…') && row.chars().count() < 40
     };
-    assert!(wait_until(PATIENCE, fits), "{}", terminal.screen());
+    assert!(wait_until(TIMEOUT, fits), "{}", terminal.screen());
     terminal.resize(30, 120).unwrap();
     terminal.wait_for("that no narrow terminal has room for");
     terminal.type_in("\u{3}").unwrap();
-    assert_eq!(run.ended(), 130);
+    assert_eq!(run.wait(), 130);
 }
 
 #[test]
@@ -95,12 +95,12 @@ fn colours_are_not_needed() {
     for (arguments, variable) in
         [(&[][..], Some(("NO_COLOR", "1"))), (&[], Some(("TERM", "dumb"))), (&["--color", "never"], None)]
     {
-        let world = World::new(TURNS);
+        let harness = Harness::new(TURNS);
         let terminal = Terminal::new(50, 100).unwrap();
-        let mut run = world.on_with(&terminal, arguments, |program| {
+        let mut run = harness.spawn_on_with(&terminal, arguments, |program| {
             program.envs(variable);
         });
-        assert_eq!(run.ended(), 0);
+        assert_eq!(run.wait(), 0);
         terminal.wait_for("nothing else.");
         let raw = terminal.raw();
         assert!(!raw.contains('\u{1b}'), "{variable:?}: {raw:?}");
