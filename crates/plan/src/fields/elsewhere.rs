@@ -5,7 +5,7 @@
 pub const USED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("AgentRun", "spec.cancel", "crates/controller/src/run/start.rs"),
     ("AgentRun", "spec.dryRun", "crates/controller/src/run/start.rs"),
-    ("SkillPack", "spec.skills[].requires.bins", "crates/cli/src/run/assemble/roots.rs"),
+    ("SkillPack", "spec.skills[].requires.bins", "crates/cli/src/run/prepare/roots.rs"),
     ("RunRecord", "spec", "crates/gateway/src/cluster/records.rs"),
     ("ToolApproval", "spec", "crates/gateway/src/cluster/approvals.rs"),
     ("ToolApproval", "status", "crates/gateway/src/cluster/approvals/rule.rs"),
