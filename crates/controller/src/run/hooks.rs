@@ -239,7 +239,7 @@ impl AgentResult {
             return FinalStatus {
                 phase: Phase::Failed,
                 result: None,
-                error: Some(format!("the answer is held back: {why}")),
+                error: Some(format!("the answer is withheld: {why}")),
                 gate_verdict: Some(verdict),
                 ..self.final_status
             };

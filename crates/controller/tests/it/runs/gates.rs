@@ -49,7 +49,7 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
         return;
     };
     harness.apply(&objects("x")[..2]).await;
-    let held = "the answer is held back: ";
+    let held = "the answer is withheld: ";
     let failed = format!("{held}container `post-judge` failed: exit code 3");
     let late = format!("{held}the hooks after the run exceeded their time");
     let killed = format!("{held}container `post-judge` failed: it ran out of memory");
